@@ -1,0 +1,50 @@
+# `make demo` and `make test` set everything up themselves; run again, they start at once.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+SETUP := pyproject.toml constraints.txt
+
+.PHONY: demo test test-slow test-all lint types wheel clean help
+
+help:
+	@echo "make demo      train on handwritten digits and open-set test it (about 3 minutes)"
+	@echo "make test      the fast tests"
+	@echo "make test-all  also the slow tests and the comparisons with peer libraries (test-slow: only those)"
+	@echo "make lint      ruff;  make types: mypy --strict;  make wheel: build and try the wheel"
+
+demo: $(VENV)/base
+	$(BIN)/gradmix demo --out demo
+
+test: $(VENV)/dev
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow and not oracle"
+
+test-slow: $(VENV)/dev
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "slow or oracle"
+
+test-all: test test-slow
+
+lint: $(VENV)/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/dev
+	$(BIN)/mypy
+
+wheel: $(VENV)/dev
+	$(BIN)/python -m build --wheel --outdir dist
+
+$(VENV)/python:
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/base: $(VENV)/python $(SETUP)
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/dev: $(VENV)/base
+	$(PIP) -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) dist build demo

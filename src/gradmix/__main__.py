@@ -1,0 +1,7 @@
+"""``python -m gradmix`` is the same as ``gradmix``."""
+
+import sys
+
+from .cli import main
+
+sys.exit(main())

@@ -1,0 +1,52 @@
+"""LayerCAM and GradCAM on any model, outside of training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import UserError
+from .cam import aggregate, gradcam_map, layercam_map
+from .capture import Capture
+
+
+class _CAM:
+    """Maps of where a scalar made from the output comes from; subclasses say how a map is made."""
+
+    _map: Callable[[Tensor, Tensor], Tensor]
+
+    def __init__(self, model: nn.Module, layers: str | Sequence[str], normalize: str = "none") -> None:
+        self.model = model
+        self.layers = [layers] if isinstance(layers, str) else list(layers)
+        self.normalize = normalize
+
+    def __call__(self, images: Tensor, target: Callable[[Tensor], Tensor]) -> Tensor:
+        """(N, C, H, W) images to (N, H, W) maps of ∂ target(model(images)).sum() / ∂A.
+
+        ``target`` takes the model's output to one value an image, for example
+        ``lambda logits: logits.max(1).values``. Parameters receive no gradient.
+        """
+        with Capture(self.model, self.layers) as capture, torch.enable_grad():
+            output = self.model(images.detach().requires_grad_())
+            activations = capture.activations()
+            gradients = torch.autograd.grad(target(output).sum(), activations, allow_unused=True)
+        for name, gradient in zip(self.layers, gradients, strict=True):
+            if gradient is None:
+                raise UserError(f"the target does not depend on layer '{name}'; name one on the way to it")
+        maps = [type(self)._map(a.detach(), g) for a, g in zip(activations, gradients, strict=True)]
+        height, width = images.shape[-2:]
+        return aggregate(maps, (height, width), self.normalize)
+
+
+class LayerCAM(_CAM):
+    """LayerCAM maps of any model by layer name; see :func:`layercam_map`."""
+
+    _map = staticmethod(layercam_map)
+
+
+class GradCAM(_CAM):
+    """GradCAM maps of any model by layer name; see :func:`gradcam_map`."""
+
+    _map = staticmethod(gradcam_map)

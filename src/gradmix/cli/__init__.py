@@ -1,0 +1,109 @@
+"""The command line: parse, call one function of the library, print a table or a path.
+
+Each command is a module of this folder with ``add_arguments(parser)`` and ``run(args) -> exit code``;
+nothing heavy is imported before a command runs, so that help answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from typing import NoReturn
+
+from .. import __version__
+from ..errors import UserError, choose
+from .recipe_fields import separate_recipe_fields
+
+COMMANDS = {
+    "demo": "train on handwritten digits that come with it, and show what it does (3 minutes)",
+    "train": "train on a folder of images, a data set or a protocol of the literature",
+    "evaluate": "measure how well a run tells known from unknown; writes JSON and an HTML page",
+    "predict": "name images, or call them unknown",
+    "data": "list, describe and check data sets and folders",
+    "bench": "measure speed on this machine",
+}
+_EXAMPLES = """examples:
+  gradmix demo
+  gradmix train photos/ --out runs/photos
+  gradmix predict runs/photos new/*.jpg
+  gradmix train --protocol mnist --trial 0 --recipe cpu/mnist --out runs/mnist
+  gradmix evaluate runs/mnist
+
+'gradmix COMMAND --help' tells more of each."""
+_INTERRUPTED = 130  # what a shell reports for Ctrl-C
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with errors of one line."""
+
+    def option_names(self) -> set[str]:
+        return {name for action in self._actions for name in action.option_strings}
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} (see: {self.prog} --help)")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; user mistakes end in one line on stderr and exit code 2."""
+    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        return _dispatch(arguments)
+    except UserError as error:
+        _complain(str(error))
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    except BrokenPipeError:  # the reader of a pipe went away, as `| head` does: not an error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:  # a full disk, a folder without permission
+        if os.environ.get("GRADMIX_DEBUG"):
+            raise
+        _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        return 2
+
+
+def _dispatch(arguments: list[str]) -> int:
+    parser = Parser(
+        prog="gradmix",
+        description="Image classifiers that know what they do not know: open-set recognition with GradMix.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"gradmix {__version__}")
+    listing = "\n".join(f"  {name:10s} {what}" for name, what in COMMANDS.items())
+    parser.add_argument_group("commands", listing)
+    parser.add_argument("command", nargs="?", metavar="COMMAND", help="one of those above")
+    if not arguments or arguments[0].startswith("-"):
+        parser.parse_args(arguments)
+        parser.print_help()
+        return 0
+    name = choose("command", arguments[0], COMMANDS)
+    command = importlib.import_module(f".{name}", __package__)
+    own = Parser(
+        prog=f"gradmix {name}",
+        description=command.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.add_arguments(own)
+    words, fields = arguments[1:], dict[str, str]()
+    if getattr(command, "TAKES_RECIPE_FIELDS", False):
+        words, fields = separate_recipe_fields(words, own.option_names())
+    args = own.parse_args(words, argparse.Namespace(recipe_fields=fields))
+    from ..progress import show
+
+    show()
+    code: int = command.run(args)
+    return code
+
+
+def _complain(message: str) -> None:
+    print(f"gradmix: {' '.join(message.split())}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

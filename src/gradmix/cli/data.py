@@ -1,0 +1,128 @@
+"""``gradmix data``: which data is there, what it is like, what is wrong with it."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..data.inspect import CheckReport, Listing, SplitInfo
+
+HELP = "list, describe and check data sets"
+_CLASSES_SHOWN = 20
+_FINDINGS_SHOWN = 20  # of each kind; --all shows the rest
+_SOURCE = "a folder, an .npz file, or the name of a known data set (mnist, cifar10, …)"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Give ``parser`` the three things that can be asked about data."""
+    parser.description = (
+        "Look at data before training on it: a folder of class folders, Hub parquet files, .npz arrays, or "
+        "MNIST, CIFAR, SVHN and TinyImageNet as distributed."
+    )
+    ways = parser.add_subparsers(dest="way", required=True, metavar="list|info|check")
+    listing = _way(ways, "list", "which known data sets are under the data root", "gradmix data list")
+    info = _way(ways, "info", "shape, images per class and hash", "gradmix data info photos/")
+    check = _way(
+        ways,
+        "check",
+        "decode every image; exit with 1 if something is broken",
+        "gradmix data check photos/ --data-root /data",
+    )
+    for way in (info, check):
+        way.add_argument("source", help=_SOURCE)
+        way.add_argument("--all", action="store_true", help="show every class or finding, not only the first")
+    for way in (listing, info, check):
+        way.add_argument(
+            "--data-root",
+            metavar="FOLDER",
+            help="where known data sets lie (default: $GRADMIX_DATA, else ~/.cache/gradmix)",
+        )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Answer on stdout; 0, or 1 if ``check`` found something broken."""
+    from ..data import inspect, roots
+
+    if args.way == "list":
+        _print_listings(inspect.list_data(args.data_root), str(roots.data_root(args.data_root)))
+        return 0
+    if args.way == "info":
+        _print_info(inspect.info(args.source, data_root=args.data_root), None if args.all else _CLASSES_SHOWN)
+        return 0
+    report = inspect.check(args.source, data_root=args.data_root)
+    _print_check(report, None if args.all else _FINDINGS_SHOWN)
+    return 1 if report.broken else 0
+
+
+def _way(
+    ways: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str, example: str
+) -> argparse.ArgumentParser:
+    return ways.add_parser(
+        name, help=what, description=f"{what[0].upper()}{what[1:]}.", epilog=f"example: {example}"
+    )
+
+
+def _print_listings(listings: list[Listing], root: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("data set", "split", "images", "format", "where", title=Text(f"data in {root}"))
+    table.columns[2].justify = "right"
+    for listing in listings:
+        if listing.path is None:
+            table.add_row(listing.name, "-", "-", "-", Text(listing.trouble or "not there"))
+            continue
+        for i, (split, number) in enumerate(listing.splits):
+            first = (listing.format, Text(str(listing.path))) if i == 0 else ("", "")
+            table.add_row(listing.name if i == 0 else "", split, f"{number:,}", *first)
+    Console().print(table)
+
+
+def _print_info(splits: list[SplitInfo], most: int | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    console.print(Text(f"{splits[0].name}: {splits[0].format} in {splits[0].path}"))
+    table = Table("split", "images", "classes", "channels x height x width", "hash")
+    for split in splits:
+        shape = " x ".join(str(side) for side in split.shape)
+        with_images = sum(number > 0 for name, number in split.counts.items())
+        table.add_row(split.split, f"{split.images:,}", str(with_images), shape, split.hash)
+    console.print(table)
+    names = list(dict.fromkeys(name for split in splits for name in split.counts))
+    classes = Table("class", *(split.split for split in splits))
+    for name in names[:most]:
+        classes.add_row(Text(name), *(str(split.counts.get(name, 0)) for split in splits))
+    console.print(classes)
+    if most is not None and len(names) > most:
+        console.print(f"… and {len(names) - most} more classes (--all shows them)")
+
+
+def _print_check(report: CheckReport, most: int | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    read = ", ".join(f"{number:,} in {split}" for split, number in report.images.items()) or "none"
+    console.print(Text(f"{report.name} in {report.path}: readable images: {read}"))
+    totals = Counter(finding.kind for finding in report.findings)
+    shown: Counter[str] = Counter()
+    table = Table("finding", "where", "what")
+    for finding in sorted(report.findings, key=lambda finding: not finding.broken):
+        shown[finding.kind] += 1
+        if most is None or shown[finding.kind] <= most:
+            style = "red" if finding.broken else ""
+            table.add_row(Text(finding.kind, style), Text(finding.where), Text(finding.what))
+    if report.findings:
+        console.print(table)
+    hidden = {kind: number - most for kind, number in totals.items() if most is not None and number > most}
+    for kind, number in hidden.items():
+        console.print(f"… and {number} more: {kind} (--all shows them)")
+    summary = ", ".join(f"{number} {kind}" for kind, number in totals.items()) or "nothing to complain about"
+    console.print(Text(f"{'broken' if report.broken else 'usable'}: {summary}"))

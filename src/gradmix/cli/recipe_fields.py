@@ -1,0 +1,29 @@
+"""``--epochs 5 --mixer cutmix``: any field of the recipe as an option."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+
+def separate_recipe_fields(words: Sequence[str], own: Collection[str]) -> tuple[list[str], dict[str, str]]:
+    """(the command's own words, recipe fields): every ``--option`` that the command does not know is a field.
+
+    argparse cannot do this: it would take the value of an unknown option for a positional argument.
+    Dashes and underscores are one; an option without a value is true.
+
+    >>> separate_recipe_fields(["photos", "--epochs", "5", "--out", "run", "--batch-size=64"], ["--out"])
+    (['photos', '--out', 'run'], {'epochs': '5', 'batch_size': '64'})
+    """
+    command: list[str] = []
+    fields: dict[str, str] = {}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, has_value, value = word.partition("=")
+        if not word.startswith("--") or name in own or word == "--":
+            command.append(word)
+            continue
+        if not has_value:
+            value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
+        fields[name[2:].replace("-", "_")] = value
+    return command, fields

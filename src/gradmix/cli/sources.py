@@ -1,0 +1,82 @@
+"""Which images a command means: a folder, a data set, a protocol, a split of one's own."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UserError
+
+if TYPE_CHECKING:
+    from ..data import ImageSet, OpenSetData, Split
+    from ..training import Recipe
+
+
+def add_split_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--protocol", help="mnist, svhn, cifar10, cifar+10, cifar+50 or tinyimagenet")
+    parser.add_argument(
+        "--trial", type=int, default=0, help="which of the protocol's five splits (default 0)"
+    )
+    parser.add_argument("--family", default="arpl_2020", help="which family of splits (default arpl_2020)")
+    parser.add_argument("--known", metavar="A,B,C", help="of FOLDER|DATASET, only these classes are known")
+    parser.add_argument("--n-known", type=int, metavar="N", help="… or this many, drawn by --split-seed")
+    parser.add_argument("--split-seed", type=int, default=0, metavar="S")
+    parser.add_argument("--data-root", metavar="DIR", help="where data sets are (default: $GRADMIX_DATA)")
+
+
+def source_request(args: argparse.Namespace) -> dict[str, Any]:
+    """What was asked for, as JSON can hold it: kept in run.json, and enough to read the images again."""
+    from ..data import custom_split, get_split, load_images
+
+    own_split = args.known is not None or args.n_known is not None
+    if args.protocol:
+        if args.source or own_split:
+            raise UserError("give either FOLDER|DATASET (with --known or --n-known) or --protocol, not both")
+        return {"split": asdict(get_split(args.protocol, args.trial, args.family))}
+    if not args.source:
+        raise UserError("what to train on? give a folder of class folders, a data set's name, or --protocol")
+    if own_split:
+        names = load_images(args.source, data_root=args.data_root).class_names
+        known = [name.strip() for name in args.known.split(",")] if args.known else None
+        return {"split": asdict(custom_split(args.source, names, known, args.n_known, args.split_seed))}
+    return {"source": args.source}
+
+
+def training_data(
+    request: dict[str, Any], data_root: str | None, recipe: Recipe, skip_bad: bool = False
+) -> ImageSet:
+    """The training images of a request, in the recipe's size and channels."""
+    from ..data import load_images
+
+    if "split" in request:
+        return split_data(request, data_root, recipe).train
+    images = load_images(
+        request["source"],
+        data_root=data_root,
+        size=recipe.views.image_size,
+        channels=recipe.views.channels,
+        skip_bad=skip_bad,
+    )
+    if len(images.class_names) < 2:
+        raise UserError(
+            f"{request['source']} has one class only; open-set recognition needs at least two known ones"
+        )
+    return images
+
+
+def split_data(request: dict[str, Any], data_root: str | None, recipe: Recipe) -> OpenSetData:
+    """Training and test images of a request with a split."""
+    from ..data import open_set_data
+
+    views = recipe.views
+    return open_set_data(
+        split_of(request), data_root=data_root, size=views.image_size, channels=views.channels
+    )
+
+
+def split_of(request: dict[str, Any]) -> Split:
+    from ..data import Split
+
+    fields = dict(request["split"])
+    return Split(**fields | {"known": tuple(fields["known"]), "unknown": tuple(fields["unknown"])})

@@ -1,0 +1,74 @@
+"""Arrays that people have in memory, in the layouts they have them in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import UserError
+from .imageset import UNKNOWN, ImageSet
+
+_ACCEPTED = "accepted are uint8 arrays (N, H, W), (N, H, W, C) or (N, C, H, W) with C 1 or 3"
+_MOST_CLASSES = 100_000  # a label beyond is a mistake (an id, a pixel), not the name of a class
+
+
+def image_set_from_arrays(
+    images: object, labels: object = None, class_names: Sequence[str] | None = None
+) -> ImageSet:
+    """An ImageSet of ``images`` (numpy or torch, uint8; NHW, NHWC or NCHW) and ``labels``.
+
+    ``labels`` are class indices (-1 = unknown), class names as text, or None (all unknown). Without
+    ``class_names``, indices are named "0", "1", …, and text labels are sorted. A 4-d array that could be
+    read both ways, because it is 1 or 3 pixels high, is read as NCHW.
+    """
+    tensor = _as_nchw(images)
+    if labels is None:
+        index = torch.full((len(tensor),), UNKNOWN)
+        return ImageSet(tensor, index, tuple(class_names or ()))
+    array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if array.ndim == 2 and array.shape[1] == 1:  # a column, as .mat and .csv files give
+        array = array[:, 0]
+    if array.dtype.kind in "UO" and all(isinstance(name, str) for name in array.tolist()):
+        return ImageSet(tensor, *_from_names(array.tolist(), class_names))
+    if array.dtype.kind not in "iu":
+        raise UserError(f"labels must be whole numbers or class names, not {array.dtype}")
+    if class_names is None:
+        largest = int(array.max()) if array.size else -1
+        if largest >= _MOST_CLASSES:
+            raise UserError(
+                f"label {largest} looks like an id, not a class index; pass names as text instead"
+            )
+        class_names = [str(c) for c in range(largest + 1)]
+    return ImageSet(tensor, torch.from_numpy(array.astype(np.int64)), tuple(class_names))
+
+
+def _as_nchw(images: object) -> Tensor:
+    if isinstance(images, Tensor):
+        tensor = images.detach().cpu()
+    else:
+        array = np.asarray(images)
+        if array.dtype != np.uint8:
+            raise UserError(f"images are {array.dtype}; {_ACCEPTED} (scale fractions by 255 and round)")
+        tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if tensor.dtype != torch.uint8:
+        kind = str(tensor.dtype).removeprefix("torch.")
+        raise UserError(f"images are {kind}; {_ACCEPTED} (scale fractions by 255 and round)")
+    if tensor.ndim == 3:
+        return tensor.unsqueeze(1).contiguous()
+    if tensor.ndim == 4 and tensor.shape[1] in (1, 3):
+        return tensor.contiguous()
+    if tensor.ndim == 4 and tensor.shape[3] in (1, 3):
+        return tensor.permute(0, 3, 1, 2).contiguous()
+    raise UserError(f"images have shape {tuple(tensor.shape)}; {_ACCEPTED}")
+
+
+def _from_names(labels: list[str], class_names: Sequence[str] | None) -> tuple[Tensor, tuple[str, ...]]:
+    names = sorted(set(labels)) if class_names is None else list(class_names)
+    index = {name: i for i, name in enumerate(names)}
+    missing = next((name for name in labels if name not in index), None)
+    if missing is not None:
+        raise UserError(f"label '{missing}' is not among the {len(names)} class names")
+    return torch.tensor([index[name] for name in labels], dtype=torch.int64), tuple(names)

@@ -1,0 +1,70 @@
+"""Decoded images kept on disk, because decoding 60,000 small ones takes seconds each time.
+
+An entry is named by what it was decoded from (path, size and time of change of every file) and how, so that
+it can only be right or unused. It is written when decoding took long enough to be worth it, in
+``decoded/`` under the cache folder, never beside the data. Deleting that folder is always safe.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from ..atomic import write_atomically
+from ..errors import UserError
+from .decode_many import BadImage, Decoded
+from .roots import cache_root
+
+_READER_VERSION = 1  # raise it when the same file would decode to other pixels than before
+_SECONDS_WORTH_KEEPING = 3.0
+
+
+def cached(files: Iterable[Path], how: object, decode: Callable[[], Decoded], fresh: bool = False) -> Decoded:
+    """``decode()``, or (unless ``fresh``) what it returned when the same ``files`` were last decoded so."""
+    entry = cache_root() / "decoded" / f"{_fingerprint(files, how)}.safetensors"
+    found = None if fresh else _load(entry)
+    if found is not None:
+        return found
+    started = time.monotonic()
+    decoded = decode()
+    if time.monotonic() - started > _SECONDS_WORTH_KEEPING and len(decoded.images):
+        _save(entry, decoded)
+    return decoded
+
+
+def _fingerprint(files: Iterable[Path], how: object) -> str:
+    digest = hashlib.sha256(json.dumps([_READER_VERSION, how]).encode())
+    for file in files:
+        stat = file.stat()
+        line = f"{file.absolute()}\0{stat.st_size}\0{stat.st_mtime_ns}\n"
+        digest.update(line.encode(errors="surrogateescape"))
+    return digest.hexdigest()[:32]
+
+
+def _load(entry: Path) -> Decoded | None:
+    if not entry.is_file():
+        return None
+    try:
+        with safe_open(entry, framework="pt") as content:
+            images, kept = content.get_tensor("images"), content.get_tensor("kept")
+            bad = json.loads(content.metadata()["bad"])
+            return Decoded(images, kept, tuple(BadImage(name, reason) for name, reason in bad))
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError):
+        return None  # cut off or not ours: decode again, and write it anew
+
+
+def _save(entry: Path, decoded: Decoded) -> None:
+    bad = json.dumps([[image.name, image.reason] for image in decoded.bad])
+    tensors: dict[str, torch.Tensor] = {"images": decoded.images, "kept": decoded.kept}
+    try:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(entry, lambda part: save_file(tensors, part, {"bad": bad}))
+    except (UserError, OSError, SafetensorError):
+        pass  # a full or read-only cache folder costs time, not correctness

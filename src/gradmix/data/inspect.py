@@ -1,0 +1,179 @@
+"""What data is there, what it is like, and what is wrong with it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UserError
+from .catalogue import KNOWN_SETS
+from .decode_many import image_shapes
+from .imageset import UNKNOWN, ImageSet
+from .load import read_located
+from .locate import Located, find_known, locate
+from .readers import UNDIVIDED, Wanted
+
+FEW_IMAGES = 10  # fewer in a training class deserve a word
+_LONG = 3.0  # sides in a greater ratio: the central square then misses most of the picture
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A known data set: where it is (None: not there), in which format, images per split, or the trouble."""
+
+    name: str
+    path: Path | None = None
+    format: str = ""
+    splits: tuple[tuple[str, int], ...] = ()
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
+class SplitInfo:
+    """One split of a source, as :func:`gradmix.data.load_images` reads it."""
+
+    name: str
+    path: Path
+    format: str
+    split: str
+    shape: tuple[int, int, int]  # channels, height, width
+    counts: dict[str, int]
+    hash: str
+
+    @property
+    def images(self) -> int:
+        return sum(self.counts.values())
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about the data; ``broken`` if it must be put right before the data can be used."""
+
+    kind: str
+    where: str
+    what: str
+    broken: bool = False
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What was looked at and what was found."""
+
+    name: str
+    path: Path
+    images: dict[str, int]  # readable ones, per split
+    findings: tuple[Finding, ...]
+
+    @property
+    def broken(self) -> bool:
+        return any(finding.broken for finding in self.findings)
+
+
+def list_data(data_root: str | Path | None = None) -> list[Listing]:
+    """Every known data set, whether it is under the root or not; nothing is decoded or downloaded."""
+    return [_listing(name, data_root) for name in KNOWN_SETS]
+
+
+def info(source: str | Path, *, data_root: str | Path | None = None) -> list[SplitInfo]:
+    """Shape, images per class and content hash of each split of ``source``. Bad images are left out."""
+    located = locate(source, data_root)
+    return [_split_info(located, split) for split in located.splits]
+
+
+def check(source: str | Path, *, data_root: str | Path | None = None) -> CheckReport:
+    """Decode every image of every split, past any cache, and report what is broken or doubtful."""
+    located = locate(source, data_root)
+    readable: dict[str, ImageSet] = {}
+    findings: list[Finding] = []
+    for split in located.splits:
+        try:
+            reading = read_located(located, split, Wanted(fresh=True))
+        except UserError as error:
+            findings.append(Finding("unusable", split, str(error), broken=True))
+            continue
+        findings += [Finding("unreadable", bad.name, bad.reason, broken=True) for bad in reading.bad]
+        readable[split] = reading.images
+        if split in ("train", UNDIVIDED):
+            findings += _small_classes(reading.images)
+        findings += _odd_sizes(located.path, reading.images)
+    findings += _repeated(readable)
+    return CheckReport(
+        located.name, located.path, {split: len(found) for split, found in readable.items()}, tuple(findings)
+    )
+
+
+def _listing(name: str, data_root: str | Path | None) -> Listing:
+    try:
+        located = find_known(KNOWN_SETS[name], data_root)
+        if located is None:
+            return Listing(name)
+        counts = tuple((split, located.reader.count(located.path, split)) for split in located.splits)
+    except UserError as error:
+        return Listing(name, trouble=str(error))
+    return Listing(name, located.path, located.reader.FORMAT, counts)
+
+
+def _split_info(located: Located, split: str) -> SplitInfo:
+    images = read_located(located, split, Wanted()).images
+    channels, height, width = images.images.shape[1:]
+    return SplitInfo(
+        name=located.name,
+        path=located.path,
+        format=located.reader.FORMAT,
+        split=split,
+        shape=(channels, height, width),
+        counts=images.counts(),
+        hash=images.content_hash(),
+    )
+
+
+def _small_classes(images: ImageSet) -> Iterator[Finding]:
+    for name, number in images.counts().items():
+        if 0 < number < FEW_IMAGES:
+            yield Finding("few images", name, f"{number} images; {FEW_IMAGES} or more are advisable")
+
+
+def _odd_sizes(path: Path, images: ImageSet) -> Iterator[Finding]:
+    """Files much smaller than the size they are read in, or very long; arrays and parquet have one size."""
+    files = [path / source for source in images.sources]
+    if not files or not files[0].is_file():
+        return
+    size = images.images.shape[-1]
+    for source, shape in zip(images.sources, image_shapes(files)[0], strict=True):
+        if shape is None:
+            continue
+        height, width = shape
+        if 2 * min(shape) < size:
+            yield Finding("odd size", source, f"{height} x {width} pixels, enlarged to {size} x {size}")
+        elif max(shape) > _LONG * min(shape):
+            yield Finding("odd size", source, f"{height} x {width} pixels; only the central square is used")
+
+
+def _repeated(splits: dict[str, ImageSet]) -> Iterator[Finding]:
+    """Groups of images with the same pixels: worst in two classes, bad in two splits, else a note."""
+    groups: dict[bytes, list[tuple[str, str, str]]] = defaultdict(list)
+    for split, images in splits.items():
+        names = {UNKNOWN: "unknown", **dict(enumerate(images.class_names))}
+        for pixels, label, source in zip(
+            images.images.numpy(), images.labels.tolist(), images.sources, strict=True
+        ):
+            groups[hashlib.sha256(pixels.data).digest()].append((split, names[label], source))
+    for group in groups.values():
+        if len(group) < 2:
+            continue
+        where, others = group[0][2], ", ".join(source for _, _, source in group[1:4])
+        more = f" and {len(group) - 4} more" if len(group) > 4 else ""
+        classes, in_splits = {name for _, name, _ in group}, {split for split, _, _ in group}
+        if len(classes) > 1:
+            yield Finding(
+                "two classes", where, f"same pixels as {others}{more}: {', '.join(sorted(classes))}"
+            )
+        elif len(in_splits) > 1:
+            yield Finding(
+                "two splits", where, f"same pixels as {others}{more}: {', '.join(sorted(in_splits))}"
+            )
+        else:
+            yield Finding("duplicate", where, f"same pixels as {others}{more}")

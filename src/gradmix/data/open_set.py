@@ -1,0 +1,132 @@
+"""Training and test images of an open-set split. No image of an unknown class gets into training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..errors import UserError
+from .imageset import ImageSet
+from .load import load_images
+from .locate import locate
+from .protocols import Split
+
+HELD_OUT = 0.2  # of each known class, where a data set has no test split of its own
+
+
+@dataclass(frozen=True, eq=False)
+class OpenSetData:
+    """``train`` and ``test_known`` have labels 0, 1, … in the order of the split; ``test_unknown`` has -1."""
+
+    train: ImageSet
+    test_known: ImageSet
+    test_unknown: ImageSet
+    split: Split
+
+
+def open_set_data(
+    split: Split,
+    *,
+    data_root: Path | str | None = None,
+    size: int | None = None,
+    channels: int | None = None,
+    limit_per_class: int | None = None,
+) -> OpenSetData:
+    """Read what ``split`` needs: official training images of the known classes, official test images of all.
+
+    A source without a test split has a fifth of each known class held out for testing, drawn with the split's
+    trial as seed, and all images of its unknown classes are test images. ``limit_per_class`` keeps only the
+    first so many images of each class in each part, for quick runs.
+    """
+    all_train = load_images(
+        split.known_source, split="train", data_root=data_root, size=size, channels=channels
+    )
+    known = _indices(all_train, split.known)
+    train = _of_classes(all_train, known, limit=None, where=f"{split.known_source}, train")
+    # The test images must look as the training images do, also where the size was left to the reader.
+    height, width = all_train.images.shape[-2:]
+    size = height if height == width else size
+    channels = all_train.channels
+
+    def test_images(source: str) -> ImageSet | None:
+        test_split = locate(source, data_root).test_split
+        if test_split is None:
+            return None
+        return load_images(source, split=test_split, data_root=data_root, size=size, channels=channels)
+
+    test = test_images(split.known_source)
+    if test is None:
+        held_out = held_out_mask(train.labels, HELD_OUT, split.trial)
+        train, test_known = train.select(~held_out), train.select(held_out)
+    else:
+        here = f"{split.known_source}, test"
+        test_known = _of_classes(test, _indices(test, split.known), limit=None, where=here)
+    foreign = test if split.unknown_source == split.known_source else test_images(split.unknown_source)
+    if foreign is None:
+        foreign = all_train if split.unknown_source == split.known_source else None
+    if foreign is None:
+        foreign = load_images(split.unknown_source, data_root=data_root, size=size, channels=channels)
+    unknown = _indices(foreign, split.unknown)
+    test_unknown = _of_classes(foreign, unknown, limit_per_class, where=f"{split.unknown_source}, unknown")
+    return OpenSetData(
+        train=_first_of_each(train, limit_per_class),
+        test_known=_first_of_each(test_known, limit_per_class),
+        test_unknown=test_unknown.only(range(len(unknown)), as_unknown=True),
+        split=split,
+    )
+
+
+def held_out_mask(labels: Tensor, share: float, seed: int) -> Tensor:
+    """(N,) labels -> (N,) bool: ``share`` of each class, at least one image, drawn with ``seed``."""
+    generator = torch.Generator().manual_seed(seed)
+    shuffled = torch.randperm(len(labels), generator=generator)
+    rank = torch.empty_like(labels)
+    rank[shuffled] = rank_in_class(labels[shuffled])
+    of_class = torch.bincount(labels)[labels]
+    if len(of_class) and int(of_class.min()) < 2:
+        raise UserError(
+            "a class has a single image: none is left to train on when one is held out for testing"
+        )
+    return rank < (of_class * share).round().clamp(min=1)
+
+
+def rank_in_class(labels: Tensor) -> Tensor:
+    """(N,) labels >= 0 -> (N,): how many images of the same class come before.
+
+    >>> rank_in_class(torch.tensor([7, 2, 7, 7, 2])).tolist()
+    [0, 0, 1, 2, 1]
+    """
+    order = labels.argsort(stable=True)
+    number = torch.bincount(labels)
+    start = number.cumsum(0) - number
+    rank = torch.empty_like(labels)
+    rank[order] = torch.arange(len(labels)) - start[labels[order]]
+    return rank
+
+
+def _of_classes(images: ImageSet, classes: Sequence[int], limit: int | None, where: str) -> ImageSet:
+    chosen = images.only(classes)
+    empty = next((name for name, number in chosen.counts().items() if number == 0), None)
+    if empty is not None:
+        raise UserError(f"{where}: there are no images of class '{empty}', which this split needs")
+    return _first_of_each(chosen, limit)
+
+
+def _first_of_each(images: ImageSet, limit: int | None) -> ImageSet:
+    if limit is None:
+        return images
+    if limit < 1:
+        raise UserError(f"limit per class must be at least 1, not {limit}")
+    return images.select(rank_in_class(images.labels) < limit)
+
+
+def _indices(images: ImageSet, classes: Sequence[int | str]) -> list[int]:
+    number = {name: i for i, name in enumerate(images.class_names)}
+    missing = next((c for c in classes if isinstance(c, str) and c not in number), None)
+    if missing is not None:
+        raise UserError(f"no class '{missing}' among the {len(number)} classes of the data")
+    return [number[c] if isinstance(c, str) else c for c in classes]

@@ -1,0 +1,83 @@
+"""A folder of class folders: ``photos/cat/1.jpg``, or ``photos/train/cat/1.jpg`` with splits.
+
+Images may be of any size, format and mode, and may lie in sub-folders of their class. Each becomes the
+central square of the wanted size (by default the median shorter side, at most 64). They are grey only if all
+are. Where there is a ``train`` folder, its classes are the classes: an image of another class, in ``test``
+say, is labelled unknown.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from ...errors import UserError
+from ..imageset import UNKNOWN, ImageSet
+from .image_files import decode_files, images_under, is_image_name, subfolders
+from .reading import UNDIVIDED, Reading, Wanted, split_called
+
+FORMAT = "folder of class folders"
+
+
+def splits(path: Path) -> tuple[str, ...]:
+    """The splits there are; "all" for plain class folders, or for images that lie loose (see ``read``)."""
+    if not path.is_dir():
+        return ()
+    found = tuple(_split_folders(path))
+    return found or ((UNDIVIDED,) if subfolders(path) or _loose_image(path) else ())
+
+
+def count(path: Path, split: str) -> int:
+    return len(images_under(_split_folders(path).get(split, path)))
+
+
+def read(path: Path, split: str, wanted: Wanted) -> Reading:
+    """Read one split, labelled by folder name in sorted order."""
+    divided = _split_folders(path)
+    folder = divided[split] if divided else path
+    names = _class_names(divided.get("train", folder))
+    if split in ("train", UNDIVIDED) and len(names) < 2:
+        raise UserError(f"{folder} has only one class folder ({names[0]}); recognition needs two or more")
+    number = {name: i for i, name in enumerate(names)}
+    files: list[Path] = []
+    labels: list[int] = []
+    for class_folder in map(folder.joinpath, _class_names(folder)):
+        in_class = images_under(class_folder)
+        if not in_class:
+            raise UserError(f"class folder {class_folder} has no images; add some, or remove the folder")
+        files += in_class
+        labels += [number.get(class_folder.name, UNKNOWN)] * len(in_class)
+    decoded = decode_files(files, [str(file) for file in files], wanted)
+    readable = {files[i].relative_to(folder).parts[0] for i in decoded.kept.tolist()}
+    lost = next((name for name in _class_names(folder) if name not in readable), None)
+    if lost is not None:
+        raise UserError(f"class folder {folder / lost} has no readable image: {decoded.bad[0]}")
+    images = ImageSet(
+        decoded.images,
+        torch.tensor(labels, dtype=torch.int64)[decoded.kept],
+        names,
+        tuple(files[i].relative_to(path).as_posix() for i in decoded.kept.tolist()),
+    )
+    return Reading(images, decoded.bad)
+
+
+def _split_folders(path: Path) -> dict[str, Path]:
+    """Sub-folders that are splits: named so, and holding folders. A class called "train" holds images."""
+    named = {split_called(sub.name): sub for sub in subfolders(path)}
+    return {
+        split: sub
+        for split, sub in named.items()
+        if split is not None and subfolders(sub) and not _loose_image(sub)
+    }
+
+
+def _class_names(folder: Path) -> tuple[str, ...]:
+    names = tuple(sub.name for sub in subfolders(folder))
+    if not names:
+        raise UserError(f"{folder} has images but no class folders; make one folder a class, named after it")
+    return names
+
+
+def _loose_image(folder: Path) -> bool:
+    return any(is_image_name(file.name) for file in folder.iterdir())

@@ -1,0 +1,61 @@
+"""Size and colour of whole batches of uint8 images."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# Rec. 601 luma in 16-bit fixed point, the integers that Pillow uses: they sum to 65536, so that an image
+# whose three channels are equal comes back bit for bit.
+_LUMA = (19595, 38470, 7471)
+_IMAGES_AT_ONCE = 1024  # bounds the float copy that resizing needs
+
+
+def to_grey(images: Tensor) -> Tensor:
+    """(N, 3, H, W) uint8 -> (N, 1, H, W) uint8: 0.299 R + 0.587 G + 0.114 B, rounded.
+
+    >>> int(to_grey(torch.full((1, 3, 1, 1), 77, dtype=torch.uint8)))
+    77
+    """
+    out = torch.empty_like(images[:, :1])
+    for part, grey in zip(_parts(images), _parts(out), strict=True):
+        red, green, blue = part.to(torch.int32).unbind(1)
+        luma = red * _LUMA[0] + green * _LUMA[1] + blue * _LUMA[2] + 0x8000
+        grey[:, 0] = (luma >> 16).to(torch.uint8)
+    return out
+
+
+def to_colour(images: Tensor) -> Tensor:
+    """(N, 1, H, W) -> (N, 3, H, W), the grey channel three times."""
+    return images.repeat(1, 3, 1, 1)
+
+
+def is_grey(images: Tensor) -> bool:
+    """Whether the three channels of every image of (N, 3, H, W) are equal."""
+    return all(
+        bool((part[:, 0] == part[:, 1]).all() and (part[:, 1] == part[:, 2]).all()) for part in _parts(images)
+    )
+
+
+def fit_square(images: Tensor, size: int) -> Tensor:
+    """(N, C, H, W) uint8 -> (N, C, size, size): the central square, resized (antialiased, bilinear).
+
+    Cropping first gives what scaling the shorter side to ``size`` and then cropping gives, without ever
+    holding the blown-up version of a very long image.
+    """
+    height, width = images.shape[-2:]
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    square = images[..., top : top + side, left : left + side]
+    if side == size:
+        return square.contiguous()
+    out = torch.empty((*images.shape[:2], size, size), dtype=torch.uint8)
+    for part, fitted in zip(_parts(square), _parts(out), strict=True):
+        scaled = F.interpolate(part.float(), (size, size), mode="bilinear", antialias=True)
+        fitted.copy_(scaled.round_().clamp_(0, 255))
+    return out
+
+
+def _parts(images: Tensor) -> list[Tensor]:
+    return [images[i : i + _IMAGES_AT_ONCE] for i in range(0, len(images), _IMAGES_AT_ONCE)]

@@ -1,0 +1,29 @@
+"""The one exception that is the user's business rather than a bug."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """Something the caller can put right: one line that names the culprit and the way out.
+
+    The command line prints it without a traceback and exits with 2.
+    """
+
+
+def choose(kind: str, name: str, choices: Iterable[str]) -> str:
+    """Return ``name`` if it is one of ``choices``; else raise, naming the nearest right one.
+
+    >>> choose("mixer", "cutmx", ["gradmix", "cutmix"])
+    Traceback (most recent call last):
+    ...
+    gradmix.errors.UserError: no mixer 'cutmx'; did you mean 'cutmix'? (there are: cutmix, gradmix)
+    """
+    known = sorted(choices)
+    if name in known:
+        return name
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"; did you mean '{near[0]}'?" if near else ";"
+    raise UserError(f"no {kind} '{name}'{hint} (there are: {', '.join(known)})")

@@ -1,0 +1,6 @@
+"""What is minimised: pure functions of embeddings (or logits) first."""
+
+from .nt_xent import nt_xent, nt_xent_clean_negatives, nt_xent_one_way
+from .supcon import supcon
+
+__all__ = ["nt_xent", "nt_xent_clean_negatives", "nt_xent_one_way", "supcon"]

@@ -1,0 +1,62 @@
+"""Cross-entropy alone, and with a self-supervised term beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..losses import nt_xent
+from .interface import Method, Views
+
+
+@dataclass(frozen=True)
+class CrossEntropySettings:
+    """Plain classification."""
+
+    label_smoothing: float = 0.0
+
+
+class CrossEntropy(Method):
+    """CE on one view: the field's baseline, to be scored by MSP, MLS, energy or entropy."""
+
+    Settings = CrossEntropySettings
+    needs_classifier = True
+    view_count = 1
+
+    def step(self, views: Views, generator: torch.Generator, scale: float = 1.0) -> dict[str, Tensor]:
+        logits = self.network.logits(self.embed(views.v1))
+        assert logits is not None
+        loss = F.cross_entropy(logits, views.labels, label_smoothing=self.settings.label_smoothing)
+        torch.autograd.backward(scale * loss)
+        return {"loss": loss.detach()}
+
+
+@dataclass(frozen=True)
+class CrossEntropySSLSettings:
+    """L = θ·L_ce + λ·L_simclr (the paper's Table 1)."""
+
+    theta: float = 1.0  # weight of cross-entropy
+    lam: float = 1.0  # weight of the self-supervised term
+    simclr_temperature: float = 0.05
+    label_smoothing: float = 0.0
+
+
+class CrossEntropySSL(Method):
+    """CE on both views, NT-Xent between them on the same embedding."""
+
+    Settings = CrossEntropySSLSettings
+    needs_classifier = True
+
+    def step(self, views: Views, generator: torch.Generator, scale: float = 1.0) -> dict[str, Tensor]:
+        s = self.settings
+        z1, z2 = self.embed(views.v1), self.embed(views.v2)
+        logits = self.network.logits(torch.cat([z1, z2]))
+        assert logits is not None
+        ce = F.cross_entropy(logits, views.labels.repeat(2), label_smoothing=s.label_smoothing)
+        simclr = nt_xent(F.normalize(z1, dim=1), F.normalize(z2, dim=1), s.simclr_temperature)
+        loss = s.theta * ce + s.lam * simclr
+        torch.autograd.backward(scale * loss)
+        return {"loss": loss.detach(), "ce": ce.detach(), "simclr": simclr.detach()}

@@ -1,0 +1,234 @@
+"""Supervised and self-supervised contrastive learning with mixed views: the paper's method.
+
+    L = θ·L_supcon + λ·(L_simclr + w·L_simclr^mixed)
+
+SupCon alone (λ = 0), SimCLR alone (θ = 0), both (mixer none), and both with Mixup, CutMix or GradMix
+are all this one file. A step never runs the network twice on the same images: the losses are
+differentiated with respect to the embeddings first (cheap), and these cached gradients are then sent
+back through each view's own graph when it is that view's turn. View 1 goes first, so the gradient
+that LayerCAM needs at the layers of view 1 has just passed through them when the mixed view is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..attribution import Capture, aggregate
+from ..attribution.cam import MAPS, NORMALIZATIONS
+from ..errors import UserError, choose
+from ..losses import nt_xent, nt_xent_clean_negatives, nt_xent_one_way, supcon
+from ..losses.supcon import DENOMINATORS
+from ..mixing import MIXERS, CutMix, GradMix, Mixed, Mixer, Mixup, derangement
+from ..models import Network
+from .interface import Embed, Method, Views
+
+
+@dataclass(frozen=True)
+class GradMixSettings:
+    """The objective and the mixing; METHOD names in the comments."""
+
+    theta: float = 1.0  # weight θ of the supervised term
+    lam: float = 1.0  # weight λ of the self-supervised terms
+    supcon_temperature: float = 0.05
+    simclr_temperature: float = 0.05
+    mixed_temperature: float = 0.05
+    supcon_denominator: str = "negatives"  # negatives (paper) or all (Khosla et al.)
+    mixer: str = "gradmix"  # gradmix, cutmix, mixup, none
+    pairing: str = "cross"  # cross: one mixed view an image; symmetric: two
+    mix_weight: str = "area"  # area (γ², paper) or complement (1 − γ²)
+    gamma_min: float = 0.1  # side of the patch / side of the image ~ U(gamma_min, gamma_max)
+    gamma_max: float = 0.5
+    gamma_per: str = "sample"  # one γ per sample or per batch
+    alpha: float | None = None  # Beta(α, α) for Mixup (1 if not given) and CutMix (γ as above if not given)
+    locate: str = "peak"  # peak: centre the patch on the map's maximum; window: cover the largest sum
+    patch: str = "resize"  # resize: the whole partner, shrunk; crop: the partner's own pixels there
+    attribution: str = "layercam"  # layercam or gradcam
+    layers: tuple[str, ...] = ("conv5_2",)
+    map_normalize: str = "none"  # none (raw sum, paper), per_layer, per_image
+    target: str = "objective"  # what the maps explain: objective, ssl or similarity
+
+    def __post_init__(self) -> None:
+        choose("denominator", self.supcon_denominator, DENOMINATORS)
+        choose("mixer", self.mixer, (*MIXERS, "none"))
+        choose("pairing", self.pairing, ("cross", "symmetric"))
+        choose("mix_weight", self.mix_weight, ("area", "complement"))
+        choose("attribution", self.attribution, MAPS)
+        choose("map_normalize", self.map_normalize, NORMALIZATIONS)
+        choose("target", self.target, ("objective", "ssl", "similarity"))
+        for name in ("supcon_temperature", "simclr_temperature", "mixed_temperature"):
+            if not getattr(self, name) > 0:
+                raise UserError(f"{name} must be positive, not {getattr(self, name)}")
+        if self.theta < 0 or self.lam < 0 or self.theta + self.lam == 0:
+            raise UserError(f"theta and lam must not be negative nor both 0, not {self.theta} and {self.lam}")
+        self.make_mixer()
+
+    def make_mixer(self) -> Mixer | None:
+        """The mixer these settings describe; its own checks run here."""
+        if self.mixer == "gradmix":
+            return GradMix(self.gamma_min, self.gamma_max, self.gamma_per, self.locate, self.patch)
+        if self.mixer == "cutmix":
+            return CutMix(self.alpha, self.gamma_min, self.gamma_max, self.gamma_per, self.patch)
+        if self.mixer == "mixup":
+            return Mixup(1.0 if self.alpha is None else self.alpha, self.gamma_per)
+        return None
+
+
+class GradMixMethod(Method):
+    """See the module; ``settings`` are :class:`GradMixSettings`."""
+
+    Settings = GradMixSettings
+    settings: GradMixSettings
+
+    def __init__(self, network: Network, settings: GradMixSettings, embed: Embed | None = None) -> None:
+        super().__init__(network, settings, embed)
+        # Without the self-supervised term there is nothing that a mixed view could be paired in.
+        self.mixer = settings.make_mixer() if settings.lam else None
+        if self.mixer is not None and self.mixer.needs_maps:
+            Capture(network.encoder, settings.layers)  # a misspelt layer is found before training, not in it
+
+    def step(self, views: Views, generator: torch.Generator, scale: float = 1.0) -> dict[str, Tensor]:
+        if self.mixer is None:
+            return self._plain(views, scale)
+        if self.settings.pairing == "cross":
+            return self._cross(views, self.mixer, generator, scale)
+        return self._symmetric(views, self.mixer, generator, scale)
+
+    def _plain(self, views: Views, scale: float) -> dict[str, Tensor]:
+        z1, z2 = self.embed(views.v1), self.embed(views.v2)
+        parts = self._clean_losses(z1, z2, views.labels)
+        torch.autograd.backward(scale * parts["loss"])
+        return _detached(parts)
+
+    def _cross(
+        self, views: Views, mixer: Mixer, generator: torch.Generator, scale: float
+    ) -> dict[str, Tensor]:
+        """Anchor: view 1 mixed; positive: view 2 clean. Three passes each way, the same as CutMix."""
+        s = self.settings
+        z1, activations = self._embed_watched(views.v1, mixer)
+        z2 = self.embed(views.v2)
+        cut1, cut2 = _leaf(z1), _leaf(z2)
+        parts = self._clean_losses(cut1, cut2, views.labels)
+        gradient1, gradient2 = torch.autograd.grad(scale * parts["loss"], (cut1, cut2))
+
+        maps: Tensor | None = None
+        if activations and s.target != "objective":
+            (toward,) = torch.autograd.grad(self._target(cut1, cut2), cut1)
+            maps = self._maps(
+                activations, torch.autograd.grad(z1, activations, toward, retain_graph=True), views.v1
+            )
+        for activation in activations:
+            activation.retain_grad()
+        torch.autograd.backward(z1, gradient1)
+        if activations and maps is None:
+            maps = self._maps(activations, [_gradient_of(a) / scale for a in activations], views.v1)
+        del z1, activations  # view 1's graph is done with; the mixed view may have its memory
+
+        mixed = self._mix(views.v1, mixer, maps, generator)
+        zm = self.embed(mixed.images)
+        cutm = _leaf(zm)
+        pair = nt_xent_one_way(_unit(cutm), _unit(cut2), s.mixed_temperature, self._weight(mixed))
+        gradientm, further2 = torch.autograd.grad(scale * s.lam * pair, (cutm, cut2))
+        torch.autograd.backward([z2, zm], [gradient2 + further2, gradientm])
+        return _detached(parts | {"loss": parts["loss"] + s.lam * pair, "mixed": pair})
+
+    def _symmetric(
+        self, views: Views, mixer: Mixer, generator: torch.Generator, scale: float
+    ) -> dict[str, Tensor]:
+        """Clean view 1 with mixed view 2 and the reverse. The maps cost a backward from z to the layers."""
+        s = self.settings
+        z1, activations1 = self._embed_watched(views.v1, mixer)
+        z2, activations2 = self._embed_watched(views.v2, mixer)
+        cut1, cut2 = _leaf(z1), _leaf(z2)
+        parts = self._clean_losses(cut1, cut2, views.labels)
+
+        maps1: Tensor | None = None
+        maps2: Tensor | None = None
+        if activations1:
+            target = parts["loss"] if s.target == "objective" else self._target(cut1, cut2)
+            toward1, toward2 = torch.autograd.grad(target, (cut1, cut2), retain_graph=True)
+            maps1 = self._maps(
+                activations1, torch.autograd.grad(z1, activations1, toward1, retain_graph=True), views.v1
+            )
+            maps2 = self._maps(
+                activations2, torch.autograd.grad(z2, activations2, toward2, retain_graph=True), views.v2
+            )
+        mixed1 = self._mix(views.v1, mixer, maps1, generator)
+        mixed2 = self._mix(views.v2, mixer, maps2, generator)
+        zm1, zm2 = self.embed(mixed1.images), self.embed(mixed2.images)
+        cutm1, cutm2 = _leaf(zm1), _leaf(zm2)
+        unit1, unit2 = _unit(cut1), _unit(cut2)
+        tau = s.mixed_temperature
+        pair = 0.5 * (
+            nt_xent_clean_negatives(unit1, _unit(cutm2), unit2, tau, self._weight(mixed2))
+            + nt_xent_clean_negatives(unit2, _unit(cutm1), unit1, tau, self._weight(mixed1))
+        )
+        loss = parts["loss"] + s.lam * pair
+        gradients = torch.autograd.grad(scale * loss, (cut1, cut2, cutm1, cutm2))
+        torch.autograd.backward([z1, z2, zm1, zm2], gradients)
+        return _detached(parts | {"loss": loss, "mixed": pair})
+
+    def _clean_losses(self, z1: Tensor, z2: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """θ·L_supcon + λ·L_simclr of two embeddings (N, d), and its parts."""
+        s = self.settings
+        unit1, unit2 = _unit(z1), _unit(z2)
+        parts: dict[str, Tensor] = {}
+        loss = z1.new_zeros(())
+        if s.theta:
+            both = torch.cat([unit1, unit2])
+            parts["supcon"] = supcon(both, labels.repeat(2), s.supcon_temperature, s.supcon_denominator)
+            loss = loss + s.theta * parts["supcon"]
+        if s.lam:
+            parts["simclr"] = nt_xent(unit1, unit2, s.simclr_temperature)
+            loss = loss + s.lam * parts["simclr"]
+        return {"loss": loss, **parts}
+
+    def _target(self, z1: Tensor, z2: Tensor) -> Tensor:
+        """What the maps explain when it is not the objective itself."""
+        unit1, unit2 = _unit(z1), _unit(z2)
+        if self.settings.target == "ssl":
+            return nt_xent(unit1, unit2, self.settings.simclr_temperature)
+        return (unit1 * unit2).sum()
+
+    def _embed_watched(self, view: Tensor, mixer: Mixer) -> tuple[Tensor, list[Tensor]]:
+        if not mixer.needs_maps:
+            return self.embed(view), []
+        with Capture(self.network.encoder, self.settings.layers) as capture:
+            return self.embed(view), capture.activations()
+
+    @torch.no_grad()
+    def _maps(self, activations: Sequence[Tensor], gradients: Sequence[Tensor], view: Tensor) -> Tensor:
+        make = MAPS[self.settings.attribution]
+        layers = [make(a.detach().float(), g.float()) for a, g in zip(activations, gradients, strict=True)]
+        return aggregate(layers, (view.shape[2], view.shape[3]), self.settings.map_normalize)
+
+    @torch.no_grad()
+    def _mix(self, view: Tensor, mixer: Mixer, maps: Tensor | None, generator: torch.Generator) -> Mixed:
+        partners = view[derangement(len(view), generator).to(view.device)]
+        return mixer(view, partners, maps, generator)
+
+    def _weight(self, mixed: Mixed) -> Tensor:
+        return mixed.share if self.settings.mix_weight == "area" else 1 - mixed.share
+
+
+def _unit(z: Tensor) -> Tensor:
+    return F.normalize(z, dim=1)
+
+
+def _leaf(z: Tensor) -> Tensor:
+    """The same values with no history: where the loss's graph ends and the network's begins."""
+    return z.detach().requires_grad_()
+
+
+def _gradient_of(activation: Tensor) -> Tensor:
+    if activation.grad is None:
+        raise UserError("a layer of the recipe has no influence on the embedding; choose others in 'layers'")
+    return activation.grad
+
+
+def _detached(parts: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach() for name, value in parts.items()}

@@ -1,0 +1,50 @@
+"""What a method owns and what it must do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..models import Network
+
+Embed = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Views:
+    """One minibatch as the network sees it: two views (N, C, H, W) of N images and their labels (N,).
+
+    ``v2`` is ``v1`` itself for a method that asks for one view only.
+    """
+
+    v1: Tensor
+    v2: Tensor
+    labels: Tensor
+
+
+class Method(ABC):
+    """A training objective around a network.
+
+    ``step`` leaves the gradient of its objective in the parameters' ``.grad``: a method does its own
+    backward, for GradMix's maps come out of the middle of it. It knows nothing of files, devices,
+    schedules or logging.
+    """
+
+    Settings: ClassVar[type[Any]]  # a frozen dataclass: the recipe's section ``method``
+    needs_classifier: ClassVar[bool] = False
+    view_count: ClassVar[int] = 2
+
+    def __init__(self, network: Network, settings: Any, embed: Embed | None = None) -> None:
+        """``embed`` is the network as the trainer wants it called (mixed precision, say); else as it is."""
+        self.network = network
+        self.settings = settings
+        self.embed: Embed = embed or network
+
+    @abstractmethod
+    def step(self, views: Views, generator: torch.Generator, scale: float = 1.0) -> dict[str, Tensor]:
+        """Add ``scale`` × the gradient to ``.grad``; return the detached losses, ``"loss"`` among them."""

@@ -1,0 +1,21 @@
+"""Mixed views: an image with part of another in it. One interface for every mixer."""
+
+from .boxes import Boxes, boxes_at_peak, boxes_at_window, random_boxes
+from .interface import Mixed, Mixer, derangement
+from .mixers import MIXERS, CutMix, GradMix, Mixup
+from .paste import paste
+
+__all__ = [
+    "MIXERS",
+    "Boxes",
+    "CutMix",
+    "GradMix",
+    "Mixed",
+    "Mixer",
+    "Mixup",
+    "boxes_at_peak",
+    "boxes_at_window",
+    "derangement",
+    "paste",
+    "random_boxes",
+]

@@ -1,0 +1,90 @@
+"""Where the patch goes: boxes of integer pixels that lie inside the image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """One box an image: pixels top ≤ y < top + height, left ≤ x < left + width. Each field (N,) int64."""
+
+    top: Tensor
+    left: Tensor
+    height: Tensor
+    width: Tensor
+
+    def mask(self, size: tuple[int, int]) -> Tensor:
+        """(N, H, W) bool, true inside."""
+        y, x = self.offsets(size)
+        inside_y = (y >= 0) & (y < self.height[:, None])
+        inside_x = (x >= 0) & (x < self.width[:, None])
+        return inside_y[:, :, None] & inside_x[:, None, :]
+
+    def share(self, size: tuple[int, int]) -> Tensor:
+        """True area of the box over that of the image, (N,) float."""
+        return (self.height * self.width).to(torch.float32) / (size[0] * size[1])
+
+    def offsets(self, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        """Each image row's distance from the box's top (N, H), each column's from its left (N, W)."""
+        device = self.top.device
+        y = torch.arange(size[0], device=device) - self.top[:, None]
+        x = torch.arange(size[1], device=device) - self.left[:, None]
+        return y, x
+
+
+def sides(ratio: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Side lengths in pixels for a ratio of side lengths γ (N,): at least 1, at most the image."""
+    height = (ratio * size[0]).round().clamp(1, size[0]).long()
+    width = (ratio * size[1]).round().clamp(1, size[1]).long()
+    return height, width
+
+
+def boxes_at_peak(maps: Tensor, ratio: Tensor) -> Boxes:
+    """Centred on the arg max of each map (N, H, W), then moved to lie inside the image."""
+    size = (maps.shape[1], maps.shape[2])
+    height, width = sides(ratio, size)
+    peak = maps.flatten(1).argmax(1)
+    top = peak // size[1] - height // 2
+    left = peak % size[1] - width // 2
+    return _moved_inside(top, left, height, width, size)
+
+
+def boxes_at_window(maps: Tensor, ratio: Tensor) -> Boxes:
+    """The position whose box holds the largest sum of the map (N, H, W)."""
+    n, rows, columns = maps.shape
+    size = (rows, columns)
+    height, width = sides(ratio, size)
+    # Integral image with a leading row and column of zeros; float64, for it is differences of large sums.
+    integral = torch.zeros(n, rows + 1, columns + 1, dtype=torch.float64, device=maps.device)
+    integral[:, 1:, 1:] = maps.double().cumsum(1).cumsum(2)
+    y = torch.arange(rows, device=maps.device).expand(n, -1)
+    x = torch.arange(columns, device=maps.device).expand(n, -1)
+    bottom = (y + height[:, None]).clamp(max=rows)
+    right = (x + width[:, None]).clamp(max=columns)
+
+    def corner(ys: Tensor, xs: Tensor) -> Tensor:
+        picked = integral.gather(1, ys[:, :, None].expand(-1, -1, columns + 1))
+        return picked.gather(2, xs[:, None, :].expand(-1, rows, -1))
+
+    sums = corner(bottom, right) - corner(y, right) - corner(bottom, x) + corner(y, x)
+    fits = (y + height[:, None] <= rows)[:, :, None] & (x + width[:, None] <= columns)[:, None, :]
+    best = sums.masked_fill(~fits, float("-inf")).flatten(1).argmax(1)
+    return Boxes(best // columns, best % columns, height, width)
+
+
+def random_boxes(n: int, ratio: Tensor, size: tuple[int, int], generator: torch.Generator) -> Boxes:
+    """Anywhere inside the image, every position equally likely."""
+    height, width = sides(ratio, size)
+    spot = torch.rand(2, n, generator=generator).to(ratio.device)
+    top = (spot[0] * (size[0] - height + 1)).long().minimum(size[0] - height)
+    left = (spot[1] * (size[1] - width + 1)).long().minimum(size[1] - width)
+    return Boxes(top, left, height, width)
+
+
+def _moved_inside(top: Tensor, left: Tensor, height: Tensor, width: Tensor, size: tuple[int, int]) -> Boxes:
+    zero = torch.zeros_like(top)
+    return Boxes(top.clamp(zero, size[0] - height), left.clamp(zero, size[1] - width), height, width)

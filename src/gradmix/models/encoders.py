@@ -1,0 +1,71 @@
+"""Encoders by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from ..errors import UserError, choose
+from .pretrained import load_pretrained, read_weights
+from .resnet import STEMS, BasicBlock, Bottleneck, ResNet
+
+LARGEST_SMALL_IMAGE = 64  # up to here a stem at full resolution, above it ImageNet's
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """Which network."""
+
+    encoder: str = (
+        "resnet18"  # resnet18, resnet34, resnet50, or for CPUs: resnet10_16, resnet10_32, resnet10_64
+    )
+    stem: str = "auto"  # small (full resolution), half, imagenet; auto: by image size
+    feature_dim: int = 128  # dimensions of the embedding z
+    projection: str = "linear"  # linear, or mlp (one hidden layer)
+    init: str = ""  # a file of published ResNet weights, or hub:owner/name, to start from
+
+    def __post_init__(self) -> None:
+        choose("encoder", self.encoder, ENCODERS)
+        choose("stem", self.stem, ("auto", *STEMS))
+        choose("projection", self.projection, ("linear", "mlp"))
+        if self.feature_dim < 1:
+            raise UserError(f"feature_dim must be at least 1, not {self.feature_dim}")
+
+
+def _resnet(
+    block: type[BasicBlock] | type[Bottleneck], depths: tuple[int, ...], width: int = 64
+) -> Callable[[int, str], ResNet]:
+    return lambda channels, stem: ResNet(block, depths, width, channels, stem)
+
+
+ENCODERS: dict[str, Callable[[int, str], ResNet]] = {
+    "resnet18": _resnet(BasicBlock, (2, 2, 2, 2)),
+    "resnet34": _resnet(BasicBlock, (3, 4, 6, 3)),
+    "resnet50": _resnet(Bottleneck, (3, 4, 6, 3)),
+    # One block a stage, the number is the width of the first: for training on a CPU.
+    "resnet10_16": _resnet(BasicBlock, (1, 1, 1, 1), 16),
+    "resnet10_32": _resnet(BasicBlock, (1, 1, 1, 1), 32),
+    "resnet10_48": _resnet(BasicBlock, (1, 1, 1, 1), 48),
+    "resnet10_64": _resnet(BasicBlock, (1, 1, 1, 1), 64),
+}
+
+
+def build_encoder(settings: ModelSettings, image_size: int, channels: int) -> nn.Module:
+    """An encoder with a ``dim``: fresh weights from torch's global generator, or those of ``init``."""
+    weights = read_weights(settings.init) if settings.init else None
+    stem = resolve_stem(settings.stem, image_size, weights)
+    encoder = ENCODERS[settings.encoder](channels, stem)
+    if weights is not None:
+        load_pretrained(encoder, weights, settings.init)
+    return encoder
+
+
+def resolve_stem(stem: str, image_size: int, weights: dict[str, Tensor] | None = None) -> str:
+    """``auto`` follows the given weights, else the image size; anything else stays as it is."""
+    if stem != "auto":
+        return stem
+    if weights is not None and "conv1.weight" in weights:
+        return "imagenet" if weights["conv1.weight"].shape[-1] == 7 else "small"
+    return "small" if image_size <= LARGEST_SMALL_IMAGE else "imagenet"

@@ -1,0 +1,158 @@
+"""A recipe: every setting of a run, flat in its file and on the command line, typed in the code.
+
+Each room declares its own settings as a frozen dataclass; no two share a field name, so that one name
+means one thing everywhere: ``epochs: 5`` in a file is ``--epochs 5`` on the command line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..detection.settings import DetectionSettings
+from ..errors import UserError, choose
+from ..methods import METHODS
+from ..models import ModelSettings
+from ..views import ViewSettings
+from .settings import TrainingSettings
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """``method`` names an entry of METHODS; ``objective`` holds that method's own settings."""
+
+    method: str
+    objective: Any
+    views: ViewSettings
+    model: ModelSettings
+    training: TrainingSettings
+    detection: DetectionSettings
+
+    def flat(self) -> dict[str, Any]:
+        """Every field by its one name, in the order data flows; lists for tuples, ready for YAML and JSON."""
+        values: dict[str, Any] = {"method": self.method}
+        for part in (self.objective, self.views, self.model, self.training, self.detection):
+            values |= dataclasses.asdict(part)
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+    def to_yaml(self) -> str:
+        return yaml.safe_dump(self.flat(), sort_keys=False, allow_unicode=True)
+
+
+def recipe_names() -> list[str]:
+    """The recipes that come with the package, such as ``small`` and ``paper/cifar10``."""
+    root = resources.files("gradmix") / "recipes"
+    return sorted(_names_below(root, ""))
+
+
+def load_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> Recipe:
+    """A shipped recipe by name, or a YAML file by path, with some fields replaced.
+
+    >>> load_recipe("small", {"epochs": "5"}).training.epochs
+    5
+    """
+    return make_recipe(_read(name, ()) | dict(overrides or {}))
+
+
+def make_recipe(values: Mapping[str, Any]) -> Recipe:
+    """From flat values; text is converted to the field's type, a misspelt field names the nearest."""
+    rest = dict(values)
+    method = choose("method", str(rest.pop("method", "gradmix")), METHODS)
+    parts: dict[str, Any] = {}
+    for part, kind in _sections(method).items():
+        types_of = typing.get_type_hints(kind)
+        names = [f.name for f in dataclasses.fields(kind)]
+        parts[part] = kind(**{n: _convert(n, rest.pop(n), types_of[n]) for n in names if n in rest})
+    for name in rest:
+        choose(f"recipe field (method {method})", name, field_names(method))
+    return Recipe(method, **parts)
+
+
+def field_names(method: str) -> list[str]:
+    """All that a recipe of this method may set."""
+    found = [f.name for kind in _sections(method).values() for f in dataclasses.fields(kind)]
+    return ["method", *found]
+
+
+def _sections(method: str) -> dict[str, type[Any]]:
+    return {
+        "objective": METHODS[method].Settings,
+        "views": ViewSettings,
+        "model": ModelSettings,
+        "training": TrainingSettings,
+        "detection": DetectionSettings,
+    }
+
+
+def _convert(name: str, value: Any, kind: Any) -> Any:
+    """``value`` (from YAML or the command line) as ``kind``."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        if value is None or value in ("none", "null", ""):
+            return None
+        return _convert(name, value, next(a for a in arguments if a is not type(None)))
+    if origin is tuple:
+        items = value.replace("+", ",").split(",") if isinstance(value, str) else value
+        if not isinstance(items, list | tuple):
+            items = [items]
+        if arguments[-1] is not Ellipsis and len(items) != len(arguments):
+            raise UserError(f"{name} takes {len(arguments)} values, not {value!r}; for example 0.2,1.0")
+        return tuple(_convert(name, i.strip() if isinstance(i, str) else i, arguments[0]) for i in items)
+    if kind is bool:
+        if isinstance(value, bool):
+            return value
+        if str(value).lower() in ("true", "false", "yes", "no", "1", "0"):
+            return str(value).lower() in ("true", "yes", "1")
+        raise UserError(f"{name} must be true or false, not {value!r}")
+    try:
+        converted = kind(value)
+    except (TypeError, ValueError):
+        raise UserError(f"{name} must be {_noun(kind)}, not {value!r}") from None
+    if kind is int and isinstance(value, float) and value != converted:
+        raise UserError(f"{name} must be a whole number, not {value!r}")
+    return converted
+
+
+def _noun(kind: Any) -> str:
+    return {int: "a whole number", float: "a number", str: "text"}.get(kind, str(kind))
+
+
+def _read(name: str, seen: tuple[str, ...]) -> dict[str, Any]:
+    """The file's values over those of its ``base``, if it names one."""
+    if name in seen:
+        raise UserError(f"recipe {name} is its own base, by way of {' -> '.join(seen)}")
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml"):
+        if not path.is_file():
+            raise UserError(f"no recipe file {name}")
+        text = path.read_text(encoding="utf-8")
+    else:
+        choose("recipe", name, recipe_names())
+        text = (resources.files("gradmix") / "recipes" / f"{name}.yaml").read_text(encoding="utf-8")
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UserError(f"recipe {name} is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise UserError(f"recipe {name} must be a list of 'field: value' lines")
+    base = values.pop("base", None)
+    return values if base is None else _read(str(base), (*seen, name)) | values
+
+
+def _names_below(folder: Traversable, prefix: str) -> list[str]:
+    names: list[str] = []
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            names += _names_below(entry, f"{prefix}{entry.name}/")
+        elif entry.name.endswith(".yaml"):
+            names.append(prefix + entry.name.removesuffix(".yaml"))
+    return names

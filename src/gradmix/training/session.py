@@ -1,0 +1,204 @@
+"""Training, in one function that can be read in one sitting."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..data import ImageSet
+from ..errors import UserError
+from ..methods import METHODS, Views
+from ..models import Network, build_encoder
+from ..progress import progress
+from ..views import Augment, Normalizer
+from .board import Board
+from .hardware import check_precision, embedder, pick_device
+from .recipe import Recipe
+from .run_folder import RunFolder
+from .schedule import learning_rate, make_optimizer, set_learning_rate
+from .seeds import generator_for
+from .stop import stop_requests
+
+
+class Interrupted(Exception):
+    """The user stopped the run; its state is saved."""
+
+    def __init__(self, step: int, total: int) -> None:
+        super().__init__(f"stopped after step {step} of {total}")
+        self.step, self.total = step, total
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The network with its input normalisation, and how long it took."""
+
+    network: Network
+    normalizer: Normalizer
+    steps: int
+    minutes: float
+
+
+def train(images: ImageSet, recipe: Recipe, run: RunFolder | None = None) -> Trained:
+    """Train on ``images``; with a run folder, log there, save there, and go on from what is saved there.
+
+    The weights depend on recipe and images alone: stopping and resuming any number of times ends in the
+    same bytes as not stopping (same machine, same number of threads).
+    """
+    s = recipe.training
+    device = pick_device(s.device)
+    check_precision(s.precision, device)
+    network = build_network(recipe, len(images.class_names)).to(device)
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    kind = METHODS[recipe.method]
+    method = kind(network, recipe.objective, embedder(network, device, s.precision))
+    normalizer = Normalizer.fit(images.images, recipe.views.normalize)
+    augment = Augment(recipe.views, normalizer)
+    optimizer = make_optimizer(network, s)
+    scaler = torch.amp.GradScaler(device.type, enabled=s.precision == "fp16")
+
+    batch_size = min(s.batch_size, len(images))
+    steps_per_epoch = len(images) // batch_size
+    total = min(s.epochs * steps_per_epoch, s.max_steps or math.inf)
+    total = int(total)
+    pending = _Sums()
+    step, minutes_before = 0, 0.0
+    state = run.load_state() if run else None
+    if run and state:
+        _restore(state, network, optimizer, scaler, run)
+        step, minutes_before = int(state["step"]), float(state["minutes"])
+        pending = _Sums(dict(state["pending"]), int(state["pending_count"]))
+        run.rewind_history(step)
+
+    started = last_save = time.monotonic()
+
+    def minutes() -> float:
+        return minutes_before + (time.monotonic() - started) / 60
+
+    def save() -> None:
+        if run:
+            run.save_state(
+                {
+                    "step": step,
+                    "minutes": minutes(),
+                    "network": network.state_dict(),
+                    "optimizer": optimizer.state_dict(),
+                    "scaler": scaler.state_dict(),
+                    "pending": pending.sums,
+                    "pending_count": pending.count,
+                }
+            )
+
+    network.train()
+    with stop_requests() as asked_to_stop, progress("training", total) as advance, Board(run) as board:
+        advance(step)
+        for index in _batches(len(images), batch_size, s.seed, step, total):
+            lr = learning_rate(step, total, s)
+            set_learning_rate(optimizer, lr)
+            generator = generator_for(s.seed, "step", step)
+            picked = images.images[index].to(device)
+            v1 = _channels_last(augment(picked, generator))
+            v2 = _channels_last(augment(picked, generator)) if kind.view_count == 2 else v1
+            optimizer.zero_grad()
+            losses = method.step(
+                Views(v1, v2, images.labels[index].to(device)), generator, scaler.get_scale()
+            )
+            values = {name: float(value) for name, value in losses.items()}
+            if not math.isfinite(values["loss"]):
+                raise _diverged(values["loss"], step, index, run)
+            if s.clip_norm is not None:
+                scaler.unscale_(optimizer)
+                torch.nn.utils.clip_grad_norm_(network.parameters(), s.clip_norm)
+            scaler.step(optimizer)
+            scaler.update()
+            step += 1
+
+            pending.add(values)
+            if step % s.log_every == 0 or step == total:
+                row = pending.take() | {
+                    "lr": lr,
+                    "epoch": step / steps_per_epoch,
+                    "minutes": round(minutes(), 3),
+                }
+                board.log(step, row)
+            advance(1, note=f"loss {values['loss']:.3f}")
+            if asked_to_stop():
+                save()
+                raise Interrupted(step, total)
+            if step == total or time.monotonic() - last_save > 60 * s.checkpoint_minutes:
+                save()
+                last_save = time.monotonic()
+    network.eval()
+    return Trained(network, normalizer, step, minutes())
+
+
+def build_network(recipe: Recipe, num_classes: int) -> Network:
+    """The untrained network of a recipe, its weights drawn from the recipe's seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(generator_for(recipe.training.seed, "weights").initial_seed())
+        encoder = build_encoder(recipe.model, recipe.views.image_size, recipe.views.channels)
+        dim = encoder.dim
+        assert isinstance(dim, int)
+        classes = num_classes if METHODS[recipe.method].needs_classifier else 0
+        return Network(encoder, dim, recipe.model.feature_dim, recipe.model.projection, classes)
+
+
+def _batches(n: int, batch_size: int, seed: int, step: int, total: int) -> Iterator[Tensor]:
+    """Indices of the batches from ``step`` on: each epoch a new order, its last incomplete batch dropped."""
+    steps_per_epoch = n // batch_size
+    order, order_of = torch.empty(0), -1
+    for number in range(step, total):
+        epoch, place = divmod(number, steps_per_epoch)
+        if epoch != order_of:
+            order, order_of = torch.randperm(n, generator=generator_for(seed, "epoch", epoch)), epoch
+        yield order[place * batch_size : (place + 1) * batch_size]
+
+
+def _restore(
+    state: dict[str, Any],
+    network: Network,
+    optimizer: torch.optim.Optimizer,
+    scaler: torch.amp.GradScaler,
+    run: RunFolder,
+) -> None:
+    try:
+        network.load_state_dict(state["network"])
+        optimizer.load_state_dict(state["optimizer"])
+        scaler.load_state_dict(state["scaler"])
+    except (KeyError, RuntimeError, ValueError) as error:
+        first_line = str(error).strip().splitlines()[0]
+        raise UserError(f"{run.state_file} does not belong to this run's recipe: {first_line}") from error
+
+
+def _diverged(loss: float, step: int, index: Tensor, run: RunFolder | None) -> UserError:
+    batch = ", ".join(str(i) for i in index[:5].tolist())
+    kept = f"; the last good state is kept in {run.state_file}" if run and run.state_file.exists() else ""
+    return UserError(
+        f"the loss became {loss} at step {step} (batch of training images {batch}, …): lower --lr or raise "
+        f"the temperatures{kept}"
+    )
+
+
+def _channels_last(images: Tensor) -> Tensor:
+    return images.contiguous(memory_format=torch.channels_last)
+
+
+class _Sums:
+    """Means of the losses since the last row of the history; part of the saved state."""
+
+    def __init__(self, sums: dict[str, float] | None = None, count: int = 0) -> None:
+        self.sums, self.count = sums or {}, count
+
+    def add(self, values: dict[str, float]) -> None:
+        self.sums = {name: self.sums.get(name, 0.0) + value for name, value in values.items()}
+        self.count += 1
+
+    def take(self) -> dict[str, float]:
+        means = {name: total / self.count for name, total in self.sums.items()}
+        self.sums, self.count = {}, 0
+        return means
