@@ -13,7 +13,7 @@ from gradmix.mixing import Boxes, boxes_at_peak, boxes_at_window, random_boxes
 from gradmix.mixing.boxes import sides
 
 LOCATORS = {"peak": boxes_at_peak, "window": boxes_at_window}
-MAPS = ("random", "zeros", "spike", "ramp", "huge")
+MAPS = ("random", "zeros", "spike", "ramp", "huge", "negative")
 
 lengths = st.integers(1, 17)
 seeds = st.integers(0, 2**32 - 1)
@@ -34,7 +34,7 @@ def make_maps(kind: str, n: int, rows: int, columns: int, seed: int) -> Tensor:
     if kind == "ramp":  # the peak is a corner, where the box has to be moved
         return torch.arange(rows * columns, dtype=torch.float32).view(rows, columns).repeat(n, 1, 1)
     maps = torch.rand(n, rows, columns, generator=generator)
-    return maps * 1e30 if kind == "huge" else maps
+    return maps * {"random": 1, "huge": 1e30, "negative": -1}[kind]
 
 
 def assert_inside_and_sized(boxes: Boxes, ratio: Tensor, rows: int, columns: int) -> None:

@@ -71,6 +71,7 @@ def _print_listings(listings: list[Listing], root: str) -> None:
 
     table = Table("data set", "split", "images", "format", "where", title=Text(f"data in {root}"))
     table.columns[2].justify = "right"
+    table.columns[4].overflow = "fold"  # a path must stay whole
     for listing in listings:
         if listing.path is None:
             table.add_row(listing.name, "-", "-", "-", Text(listing.trouble or "not there"))
@@ -87,7 +88,7 @@ def _print_info(splits: list[SplitInfo], most: int | None) -> None:
     from rich.text import Text
 
     console = Console()
-    console.print(Text(f"{splits[0].name}: {splits[0].format} in {splits[0].path}"))
+    console.print(Text(f"{splits[0].name}: {splits[0].format} in {splits[0].path}"), soft_wrap=True)
     table = Table("split", "images", "classes", "channels x height x width", "hash")
     for split in splits:
         shape = " x ".join(str(side) for side in split.shape)
@@ -110,10 +111,11 @@ def _print_check(report: CheckReport, most: int | None) -> None:
 
     console = Console()
     read = ", ".join(f"{number:,} in {split}" for split, number in report.images.items()) or "none"
-    console.print(Text(f"{report.name} in {report.path}: readable images: {read}"))
+    console.print(Text(f"{report.name} in {report.path}: readable images: {read}"), soft_wrap=True)
     totals = Counter(finding.kind for finding in report.findings)
     shown: Counter[str] = Counter()
     table = Table("finding", "where", "what")
+    table.columns[1].overflow = "fold"
     for finding in sorted(report.findings, key=lambda finding: not finding.broken):
         shown[finding.kind] += 1
         if most is None or shown[finding.kind] <= most:
@@ -125,4 +127,4 @@ def _print_check(report: CheckReport, most: int | None) -> None:
     for kind, number in hidden.items():
         console.print(f"… and {number} more: {kind} (--all shows them)")
     summary = ", ".join(f"{number} {kind}" for kind, number in totals.items()) or "nothing to complain about"
-    console.print(Text(f"{'broken' if report.broken else 'usable'}: {summary}"))
+    console.print(Text(f"{'broken' if report.broken else 'usable'}: {summary}"), soft_wrap=True)

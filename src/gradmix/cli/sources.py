@@ -50,7 +50,7 @@ def training_data(
     from ..data import load_images
 
     if "split" in request:
-        return split_data(request, data_root, recipe).train
+        return open_set_of(split_of(request), data_root, recipe).train
     images = load_images(
         request["source"],
         data_root=data_root,
@@ -65,14 +65,12 @@ def training_data(
     return images
 
 
-def split_data(request: dict[str, Any], data_root: str | None, recipe: Recipe) -> OpenSetData:
-    """Training and test images of a request with a split."""
+def open_set_of(split: Split, data_root: str | None, recipe: Recipe) -> OpenSetData:
+    """Training and test images of a split, in the recipe's size and channels."""
     from ..data import open_set_data
 
     views = recipe.views
-    return open_set_data(
-        split_of(request), data_root=data_root, size=views.image_size, channels=views.channels
-    )
+    return open_set_data(split, data_root=data_root, size=views.image_size, channels=views.channels)
 
 
 def split_of(request: dict[str, Any]) -> Split:

@@ -78,7 +78,8 @@ def decode(source: Path | bytes, size: int | None = None) -> Image.Image:
 def upright_size(image: Image.Image) -> tuple[int, int]:
     """(height, width) of an opened image after the rotation that its EXIF block asks for."""
     try:
-        sideways = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
+        # Pillow turns TIFFs by itself.
+        sideways = image.format != "TIFF" and image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
     except _UNREADABLE:
         sideways = False
     return (image.width, image.height) if sideways else (image.height, image.width)
@@ -117,6 +118,5 @@ def _fit_square(image: Image.Image, size: int) -> Image.Image:
     side = min(image.size)
     left, top = (image.width - side) // 2, (image.height - side) // 2
     box = (left, top, left + side, top + side)
-    if side == size:
-        return image if image.size == (size, size) else image.crop(box)
-    return image.resize((size, size), Image.Resampling.BILINEAR, box=box)
+    square = image if image.size == (side, side) else image.crop(box)
+    return square if side == size else square.resize((size, size), Image.Resampling.BILINEAR)

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import UserError, choose
 from .catalogue import KNOWN_SETS, KnownSet, known_set
 from .hub import fetch
-from .readers import READERS, UNDIVIDED, Reader, split_called
+from .readers import READERS, SPLIT_NAMES, UNDIVIDED, Reader, split_called
 from .roots import data_root as resolve_root
 
 
@@ -74,7 +74,7 @@ def recognise(path: Path, known: KnownSet | None = None) -> Located | None:
     for reader in READERS:
         splits = reader.splits(path)
         if splits:
-            return Located(path, reader, splits, known)
+            return Located(path, reader, tuple(sorted(splits, key=(*SPLIT_NAMES, UNDIVIDED).index)), known)
     return None
 
 

@@ -41,8 +41,8 @@ def is_grey(images: Tensor) -> bool:
 def fit_square(images: Tensor, size: int) -> Tensor:
     """(N, C, H, W) uint8 -> (N, C, size, size): the central square, resized (antialiased, bilinear).
 
-    Cropping first gives what scaling the shorter side to ``size`` and then cropping gives, without ever
-    holding the blown-up version of a very long image.
+    Up to the outermost pixels this is scaling the shorter side to ``size`` and then cropping, but it never
+    holds the blown-up version of a very long image.
     """
     height, width = images.shape[-2:]
     side = min(height, width)

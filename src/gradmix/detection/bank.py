@@ -44,7 +44,8 @@ def unit_rows(z: Tensor) -> Tensor:
         return z
     largest = z.abs().amax(dim=1, keepdim=True)
     z = z / torch.where(largest > 0, largest, torch.ones_like(largest))
-    return z / torch.linalg.vector_norm(z, dim=1, keepdim=True).clamp_min(1e-12)
+    length: Tensor = torch.linalg.vector_norm(z, dim=1, keepdim=True)
+    return z / length.clamp_min(1e-12)
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,10 @@ def _largest_by_insertion(values: Tensor, k: int) -> Tensor:
     for r in range(1, width):
         fallen = values[:, r]
         for j in range(len(best)):
-            best[j], fallen = torch.maximum(best[j], fallen), torch.minimum(best[j], fallen)
+            risen = torch.maximum(best[j], fallen)
+            if j + 1 < k:  # what falls below the k-th is never needed
+                fallen = torch.minimum(best[j], fallen)
+            best[j] = risen
         if len(best) < k:
             best.append(fallen)
     return torch.stack(best, dim=2)

@@ -52,7 +52,8 @@ def whitening(matrix: Tensor) -> Tensor:
     mean = variance.clamp_min(0).mean()
     if float(mean) == 0:  # every class is a point: plain Euclidean distance
         return torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
-    return axes / variance.clamp_min(_SMALLEST_VARIANCE * mean).sqrt()
+    scaled: Tensor = axes / variance.clamp_min(_SMALLEST_VARIANCE * mean).sqrt()
+    return scaled
 
 
 class NNO:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from . import cifar_batches, class_folders, hub_parquet, mnist_idx, npz_file, svhn_mat, tiny_imagenet
-from .reading import UNDIVIDED, Reader, Reading, Wanted, split_called
+from .reading import SPLIT_NAMES, UNDIVIDED, Reader, Reading, Wanted, split_called
 
 # In the order they are asked; class folders last, because any folder of folders could be some.
 READERS: tuple[Reader, ...] = tuple(
@@ -13,4 +13,4 @@ READERS: tuple[Reader, ...] = tuple(
     for module in (npz_file, mnist_idx, cifar_batches, svhn_mat, tiny_imagenet, hub_parquet, class_folders)
 )
 
-__all__ = ["READERS", "UNDIVIDED", "Reader", "Reading", "Wanted", "split_called"]
+__all__ = ["READERS", "SPLIT_NAMES", "UNDIVIDED", "Reader", "Reading", "Wanted", "split_called"]

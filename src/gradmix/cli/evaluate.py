@@ -1,0 +1,133 @@
+"""Measure how well a run tells known from unknown.
+
+  gradmix evaluate runs/mnist                                   # on the split it was trained for
+  gradmix evaluate runs/mnist --protocol mnist --trial 0 --score all
+  gradmix evaluate runs/photos --known test/ --unknown other/   # folders of your own
+
+Prints a table (known = positive, per cent) and writes evaluation.json and report.html into the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UserError
+
+if TYPE_CHECKING:
+    from ..data import ImageSet
+    from ..recognition import Recognizer
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
+    parser.add_argument("--protocol", help="evaluate on this protocol instead of the run's own split")
+    parser.add_argument("--trial", type=int, default=0)
+    parser.add_argument("--family", default="arpl_2020")
+    parser.add_argument("--known", metavar="DIR", help="folder of class folders, named as in training")
+    parser.add_argument("--unknown", metavar="DIR", help="folder of images of other classes")
+    parser.add_argument(
+        "--score", default="all", help="knn, nno, msp, entropy, mls, energy, or all (default)"
+    )
+    parser.add_argument("--data-root", metavar="DIR", help="where data sets are (default: $GRADMIX_DATA)")
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..detection import DETECTORS
+    from ..evaluation import evaluate_open_set
+    from ..recognition import load_recognizer
+    from ..report import write
+    from ..report.evaluation_page import evaluation_page
+    from ..training import RunFolder
+    from .results import print_metrics, write_json
+
+    folder = RunFolder.open(args.run)
+    recognizer = load_recognizer(args.run)
+    known, unknown, train, facts = _images(args, recognizer, folder.facts())
+    detectors = list(DETECTORS) if args.score == "all" else args.score.split(",")
+    if train is None:
+        detectors = ["knn"]
+    result = evaluate_open_set(recognizer, known, unknown, train, detectors)
+    print_metrics(result)
+
+    run_facts = folder.facts()
+    about = {
+        **facts,
+        "command": " ".join(["gradmix", *sys.argv[1:]]),
+        "trained by": run_facts["command"],
+        "recipe": recognizer.recipe.flat(),
+        "seed": recognizer.recipe.training.seed,
+        "minutes of training": run_facts.get("minutes"),
+        "versions": run_facts["versions"],
+        "known test images": len(known),
+        "unknown test images": len(unknown),
+    }
+    write_json(args.run / "evaluation.json", result, about)
+    page = evaluation_page(
+        result,
+        recognizer,
+        known,
+        unknown,
+        folder.history(),
+        title=f"Known or unknown: {facts['test']}",
+        subtitle=f"{len(recognizer.class_names)} known classes, {len(unknown)} images of unknown ones",
+        details={name: _text(value) for name, value in about.items()},
+    )
+    write(page, args.run / "report.html")
+    print(f"{args.run / 'evaluation.json'}\n{args.run / 'report.html'}", file=sys.stderr)
+    return 0
+
+
+def _images(
+    args: argparse.Namespace, recognizer: Recognizer, run_facts: dict[str, Any]
+) -> tuple[ImageSet, ImageSet, ImageSet | None, dict[str, Any]]:
+    """(known, unknown, training images if they can be had, what to write about them)."""
+    from ..data import get_split, load_image_files, load_images
+    from .sources import open_set_of, split_of
+
+    views = recognizer.recipe.views
+    if args.known or args.unknown:
+        if not (args.known and args.unknown):
+            raise UserError("--known and --unknown go together: a folder of each")
+        known = load_images(args.known, split="all", size=views.image_size, channels=views.channels)
+        foreign = [name for name in known.class_names if name not in recognizer.class_names]
+        if foreign:
+            raise UserError(
+                f"{args.known} has a class '{foreign[0]}' that the model does not know "
+                f"(it knows: {', '.join(recognizer.class_names)})"
+            )
+        place = [known.class_names.index(n) if n in known.class_names else -1 for n in recognizer.class_names]
+        if -1 in place:
+            missing = recognizer.class_names[place.index(-1)]
+            raise UserError(f"{args.known} has no folder for the known class '{missing}'")
+        unknown, _ = load_image_files([Path(args.unknown)], size=views.image_size, channels=views.channels)
+        return known.only(place), unknown, None, {"test": f"{args.known} and {args.unknown}"}
+    if args.protocol:
+        split = get_split(args.protocol, args.trial, args.family)
+    elif "split" in run_facts["data"]:
+        split = split_of(run_facts["data"])
+    else:
+        raise UserError(
+            f"{args.run} knows all classes of {run_facts['data']['source']}; nothing there is unknown: "
+            "give --known DIR --unknown DIR"
+        )
+    data = open_set_of(split, args.data_root, recognizer.recipe)
+    if data.train.class_names != recognizer.class_names:
+        raise UserError(
+            f"{split.protocol} trial {split.trial} has other known classes than the run "
+            f"({', '.join(data.train.class_names)} against {', '.join(recognizer.class_names)})"
+        )
+    facts = {
+        "test": f"{split.protocol}, trial {split.trial} ({split.family})",
+        "split": split.hash,
+        "openness": round(split.openness, 4),
+    }
+    return data.test_known, data.test_unknown, data.train, facts
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {v}" for k, v in value.items())
+    return str(value)

@@ -1,0 +1,31 @@
+"""One evaluation as a table on stdout, a JSON file and an HTML page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..evaluation import OpenSetResult
+
+_SHOWN = ("closed_set_accuracy", "auroc", "tnr_at_tpr95", "oscr", "aupr_in", "aupr_out", "dtacc", "macro_f1")
+
+
+def print_metrics(result: OpenSetResult) -> None:
+    """Percentages, one row a detector."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from ..report.evaluation_page import METRIC_NAMES
+
+    table = Table("score", *(METRIC_NAMES[m] for m in _SHOWN), box=None)
+    for name, values in result.metrics.items():
+        table.add_row(name, *(f"{100 * values[m]:.2f}" for m in _SHOWN))
+    Console().print(table)
+
+
+def write_json(path: Path, result: OpenSetResult, facts: dict[str, Any]) -> None:
+    from ..atomic import write_text
+
+    write_text(path, json.dumps({"metrics": result.metrics, **facts}, indent=2) + "\n")

@@ -1,0 +1,154 @@
+"""The page of one open-set evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..data import UNKNOWN, ImageSet
+from ..evaluation import OpenSetResult, roc_points
+from ..evaluation.open_set import accepted
+from ..recognition import Recognizer
+from .class_figures import confusion_figure
+from .figures import roc_figure, score_histogram, training_curve
+from .headline import headline_metrics
+from .page import ExampleGroup, Figure, Outcome, Page, Table
+from .pictures import Example
+
+_PER_GROUP = 8
+METRIC_NAMES = {
+    "closed_set_accuracy": "Closed-set accuracy",
+    "auroc": "AUROC",
+    "tnr_at_tpr95": "TNR@95",
+    "oscr": "OSCR",
+    "aupr_in": "AUPR in",
+    "aupr_out": "AUPR out",
+    "dtacc": "DTACC",
+    "detection_accuracy": "Detection accuracy",
+    "macro_f1": "Macro-F1",
+}
+
+
+def evaluation_page(
+    result: OpenSetResult,
+    recognizer: Recognizer,
+    known: ImageSet,
+    unknown: ImageSet,
+    history: Sequence[Mapping[str, float]],
+    title: str,
+    subtitle: str,
+    details: Mapping[str, Any],
+) -> Page:
+    """Everything a person wants to see of how well known is told from unknown."""
+    main = result.main
+    fpr, tpr = roc_points(result.known.score.numpy(), result.unknown.score.numpy())
+    figures = [
+        Figure(
+            "Scores",
+            score_histogram(result.known.score, result.unknown.score, _finite(result.threshold)),
+            "Known images should lie to the right of the threshold, unknown ones to the left.",
+            "Histogram of the scores of known and unknown test images",
+        ),
+        Figure("ROC", roc_figure(fpr, tpr, main["auroc"]), "", f"ROC curve, area {main['auroc']:.3f}"),
+        Figure(
+            "Who is taken for whom",
+            confusion_figure(
+                _confusion(result, len(recognizer.class_names)), [*recognizer.class_names, "unknown"]
+            ),
+            "Rows: the truth. Columns: the answer, at the chosen threshold.",
+            "Confusion matrix with unknown as a class",
+        ),
+    ]
+    if history:
+        figures.append(Figure("Training", training_curve(history), "", "Training loss against steps"))
+    return Page(
+        title=title,
+        subtitle=subtitle,
+        metrics=headline_metrics(
+            accuracy=main["closed_set_accuracy"],
+            auroc=main["auroc"],
+            tnr_at_95=main["tnr_at_tpr95"],
+            oscr=main["oscr"],
+            known_classes=len(recognizer.class_names),
+        ),
+        outcomes=_outcomes(result),
+        figures=figures,
+        example_groups=_groups(result, recognizer, known, unknown),
+        tables=[metrics_table(result)],
+        details=details,
+    )
+
+
+def metrics_table(result: OpenSetResult) -> Table:
+    """Detectors down, metrics across."""
+    present = [name for name in METRIC_NAMES if name in result.main]
+    rows: list[list[str | float]] = [
+        [name, *(values[m] for m in present)] for name, values in result.metrics.items()
+    ]
+    return Table("All metrics", ["score", *(METRIC_NAMES[m] for m in present)], rows)
+
+
+def _outcomes(result: OpenSetResult) -> list[Outcome]:
+    of_known = accepted(result.known, result.threshold)
+    right = (of_known == result.known_labels).double().mean().item()
+    taken = (of_known != UNKNOWN).double().mean().item()
+    rejected = (accepted(result.unknown, result.threshold) == UNKNOWN).double().mean().item()
+    return [
+        Outcome(True, right, len(of_known), misnamed=taken - right),
+        Outcome(False, rejected, len(result.unknown.score)),
+    ]
+
+
+def _confusion(result: OpenSetResult, classes: int) -> Tensor:
+    """(C+1, C+1) counts; the last row and column are unknown."""
+    truth = torch.cat([result.known_labels, torch.full_like(result.unknown.label, UNKNOWN)])
+    answer = torch.cat([accepted(result.known, result.threshold), accepted(result.unknown, result.threshold)])
+    truth, answer = truth.where(truth >= 0, classes), answer.where(answer >= 0, classes)
+    cells = torch.bincount(truth * (classes + 1) + answer, minlength=(classes + 1) ** 2)
+    return cells.view(classes + 1, classes + 1)
+
+
+def _groups(
+    result: OpenSetResult, recognizer: Recognizer, known: ImageSet, unknown: ImageSet
+) -> list[ExampleGroup]:
+    """The surest and the worst of both kinds: mistakes teach more than successes."""
+    k, u, t = result.known.score, result.unknown.score, result.threshold
+    wanted = [
+        ("Known and accepted", "The surest of them.", known, k, k >= t, True),
+        ("Unknown and rejected", "The surest of them.", unknown, u, u < t, False),
+        ("Known, but rejected", "Mistakes: the lowest scores first.", known, k, k < t, False),
+        ("Unknown, but accepted", "Mistakes: the highest scores first.", unknown, u, u >= t, True),
+    ]
+    groups = []
+    for heading, explanation, images, scores, chosen, descending in wanted:
+        order = scores.argsort(descending=descending)
+        picked = order[chosen[order]][:_PER_GROUP]
+        if len(picked):
+            groups.append(ExampleGroup(heading, explanation, _examples(recognizer, images.select(picked))))
+    return groups
+
+
+def _examples(recognizer: Recognizer, images: ImageSet) -> list[Example]:
+    shown = recognizer.fitted(images)
+    answers = recognizer.predict(images)
+    heat = recognizer.heat_maps(images)
+    truths = [images.class_names[i] if i >= 0 else "unknown" for i in images.labels.tolist()]
+    return [
+        Example(
+            shown.images[i],
+            heat[i],
+            truths[i],
+            name,
+            float(answers.score[i]),
+            name != "unknown",
+            truths[i] != "unknown",
+        )
+        for i, name in enumerate(answers.names())
+    ]
+
+
+def _finite(value: float) -> float | None:
+    return value if value > float("-inf") else None
