@@ -22,6 +22,7 @@ ROOMS = (
     "methods",
     "detection",
     "training",
+    "bench",
     "recognition",
     "evaluation",
     "experiments",

@@ -50,7 +50,7 @@ def test_damaged_mnist(tmp_path: Path, rng: np.random.Generator) -> None:
     with pytest.raises(UserError, match="no labels beside it"):
         load_images(tmp_path)
     labels.write_bytes(gzip.compress(idx(np.zeros(4, np.uint8))))
-    with pytest.raises(UserError, match="5 images, .* 4 labels"):
+    with pytest.raises(UserError, match=r"5 images, .* 4 labels"):
         load_images(tmp_path)
     for content, complaint in [
         (gzip.compress(whole)[:-20], "damaged"),
@@ -177,7 +177,7 @@ def test_svhn(tmp_path: Path, rng: np.random.Generator) -> None:
 
 
 def tiny_imagenet(folder: Path, save_image: Callable[..., None]) -> None:
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "wnids.txt").write_text("n03\nn01\nn02\n")  # as distributed: not sorted
     for wnid in ("n03", "n01", "n02"):
         for i in range(2):

@@ -79,7 +79,9 @@ def test_leave_one_out_is_brute_force_without_the_image_itself(problem, k, chunk
         return
     scores = knn.leave_one_out()
     everyone = train.tolist()
-    rows = reference.knn_similarity(everyone, everyone, labels.tolist(), num_classes, k, own=range(len(train)))
+    rows = reference.knn_similarity(
+        everyone, everyone, labels.tolist(), num_classes, k, own=range(len(train))
+    )
     for got, label, row in zip(scores.score.tolist(), scores.label.tolist(), rows, strict=True):
         assert got == pytest.approx(max(row), abs=1e-5)
         assert row[label] == pytest.approx(max(row), abs=1e-5)
@@ -116,7 +118,9 @@ def test_a_class_with_too_few_images_counts_their_mean():
 
 
 def test_printed_score_is_exact_where_it_is_defined_and_safe_elsewhere():
-    d = torch.tensor([[2.0, 1.0, 0.5], [2.0, -1.0, -1.0], [2.0, -2.5, -1.0], [-1.0, -2.0, -3.0], [0.0, 0.0, 0.0]])
+    d = torch.tensor(
+        [[2.0, 1.0, 0.5], [2.0, -1.0, -1.0], [2.0, -2.5, -1.0], [-1.0, -2.0, -3.0], [0.0, 0.0, 0.0]]
+    )
     score = known_score(d, k=3, normalize="sum").tolist()
     assert score[0] == pytest.approx(2 / 3.5)
     assert score[1] == score[2] == pytest.approx(2 / 0.003)  # sum 0 and below: as the smallest sum
@@ -144,7 +148,9 @@ def test_one_class_still_detects(normalize):
 
 @pytest.mark.parametrize("normalize", NORMALIZATIONS)
 def test_extreme_features_give_finite_scores(normalize):
-    extreme = torch.tensor([[0.0, 0.0], [3e38, 3e38], [-3e38, 3e38], [1e-45, 0.0], [-1.0, -1.0], [1e-20, 1e20]])
+    extreme = torch.tensor(
+        [[0.0, 0.0], [3e38, 3e38], [-3e38, 3e38], [1e-45, 0.0], [-1.0, -1.0], [1e-20, 1e20]]
+    )
     knn = KNN(2, normalize).fit(outputs(extreme, torch.tensor([0, 0, 1, 2, 2, 4])), 5)
     scores = knn.score(outputs(-extreme))
     assert torch.isfinite(scores.score).all()

@@ -37,7 +37,9 @@ def covariance(residuals: np.ndarray, shrinkage: float) -> np.ndarray:
     return (1 - shrinkage) * total + shrinkage * np.trace(total) / d * np.eye(d)
 
 
-def mahalanobis(z: np.ndarray, train: np.ndarray, labels: np.ndarray, shared: bool, shrinkage: float) -> list[float]:
+def mahalanobis(
+    z: np.ndarray, train: np.ndarray, labels: np.ndarray, shared: bool, shrinkage: float
+) -> list[float]:
     """Distance of one feature to the mean of each class 0..max."""
     classes = range(int(labels.max()) + 1)
     means = {c: train[labels == c].mean(axis=0) for c in classes}

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ways,
         "check",
         "decode every image; exit with 1 if something is broken",
-        "gradmix data check photos/ --data-root /data",
+        "gradmix data check photos/",
     )
     for way in (info, check):
         way.add_argument("source", help=_SOURCE)
@@ -92,8 +92,9 @@ def _print_info(splits: list[SplitInfo], most: int | None) -> None:
     table = Table("split", "images", "classes", "channels x height x width", "hash")
     for split in splits:
         shape = " x ".join(str(side) for side in split.shape)
-        with_images = sum(number > 0 for name, number in split.counts.items())
-        table.add_row(split.split, f"{split.images:,}", str(with_images), shape, split.hash)
+        with_images = sum(number > 0 for number in split.counts.values())
+        bad = f" (and {split.unreadable:,} unreadable)" if split.unreadable else ""
+        table.add_row(split.split, f"{split.images:,}{bad}", str(with_images), shape, split.hash)
     console.print(table)
     names = list(dict.fromkeys(name for split in splits for name in split.counts))
     classes = Table("class", *(split.split for split in splits))
@@ -126,5 +127,5 @@ def _print_check(report: CheckReport, most: int | None) -> None:
     hidden = {kind: number - most for kind, number in totals.items() if most is not None and number > most}
     for kind, number in hidden.items():
         console.print(f"… and {number} more: {kind} (--all shows them)")
-    summary = ", ".join(f"{number} {kind}" for kind, number in totals.items()) or "nothing to complain about"
-    console.print(Text(f"{'broken' if report.broken else 'usable'}: {summary}"), soft_wrap=True)
+    summary = ", ".join(f"{kind}: {number}" for kind, number in totals.items()) or "nothing to complain about"
+    console.print(Text(f"{'broken' if report.broken else 'usable'} ({summary})"), soft_wrap=True)

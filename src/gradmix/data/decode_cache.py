@@ -42,8 +42,11 @@ def cached(files: Iterable[Path], how: object, decode: Callable[[], Decoded], fr
 def _fingerprint(files: Iterable[Path], how: object) -> str:
     digest = hashlib.sha256(json.dumps([_READER_VERSION, how]).encode())
     for file in files:
-        stat = file.stat()
-        line = f"{file.absolute()}\0{stat.st_size}\0{stat.st_mtime_ns}\n"
+        try:
+            stat = file.stat()
+            line = f"{file.absolute()}\0{stat.st_size}\0{stat.st_mtime_ns}\n"
+        except OSError:  # decoding will say what is the matter with it
+            line = f"{file.absolute()}\0missing\n"
         digest.update(line.encode(errors="surrogateescape"))
     return digest.hexdigest()[:32]
 

@@ -105,13 +105,11 @@ def image_shapes(sources: Sequence[Source]) -> tuple[list[tuple[int, int] | None
     return shapes, bad
 
 
-def refuse_or_skip(
-    bad: Sequence[BadImage], skip_bad: bool, way_out: str = "--skip-bad goes on without"
-) -> None:
+def refuse_or_skip(bad: Sequence[BadImage], skip_bad: bool) -> None:
     """Raise for the first bad image, unless they are to be skipped."""
     if bad and not skip_bad:
         more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-        raise UserError(f"{bad[0]}{more}; {way_out}")
+        raise UserError(f"{bad[0]}{more}; --skip-bad (skip_bad=True) goes on without")
 
 
 def _for_each(work: Callable[[int], None], indices: Sequence[int], what: str) -> dict[int, str]:

@@ -42,6 +42,7 @@ class SplitInfo:
     shape: tuple[int, int, int]  # channels, height, width
     counts: dict[str, int]
     hash: str
+    unreadable: int = 0
 
     @property
     def images(self) -> int:
@@ -78,7 +79,7 @@ def list_data(data_root: str | Path | None = None) -> list[Listing]:
 
 
 def info(source: str | Path, *, data_root: str | Path | None = None) -> list[SplitInfo]:
-    """Shape, images per class and content hash of each split of ``source``. Bad images are left out."""
+    """Shape, images per class and content hash of each split of ``source``; bad images are only counted."""
     located = locate(source, data_root)
     return [_split_info(located, split) for split in located.splits]
 
@@ -117,7 +118,8 @@ def _listing(name: str, data_root: str | Path | None) -> Listing:
 
 
 def _split_info(located: Located, split: str) -> SplitInfo:
-    images = read_located(located, split, Wanted()).images
+    reading = read_located(located, split, Wanted())
+    images = reading.images
     channels, height, width = images.images.shape[1:]
     return SplitInfo(
         name=located.name,
@@ -127,6 +129,7 @@ def _split_info(located: Located, split: str) -> SplitInfo:
         shape=(channels, height, width),
         counts=images.counts(),
         hash=images.content_hash(),
+        unreadable=len(reading.bad),
     )
 
 
@@ -169,11 +172,11 @@ def _repeated(splits: dict[str, ImageSet]) -> Iterator[Finding]:
         classes, in_splits = {name for _, name, _ in group}, {split for split, _, _ in group}
         if len(classes) > 1:
             yield Finding(
-                "two classes", where, f"same pixels as {others}{more}: {', '.join(sorted(classes))}"
+                "in two classes", where, f"same pixels as {others}{more}: {', '.join(sorted(classes))}"
             )
         elif len(in_splits) > 1:
             yield Finding(
-                "two splits", where, f"same pixels as {others}{more}: {', '.join(sorted(in_splits))}"
+                "in two splits", where, f"same pixels as {others}{more}: {', '.join(sorted(in_splits))}"
             )
         else:
             yield Finding("duplicate", where, f"same pixels as {others}{more}")

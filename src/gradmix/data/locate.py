@@ -49,7 +49,7 @@ def locate(source: str | Path, data_root: str | Path | None = None) -> Located:
 
     A folder that happens to be called like a known set is meant by "./mnist" or by a ``Path``.
     """
-    known = known_set(source) if isinstance(source, str) and os.sep not in source else None
+    known = known_set(source) if isinstance(source, str) and not {"/", os.sep} & set(source) else None
     if known is not None:
         return find_known(known, data_root) or _recognised(fetch(known, resolve_root(data_root)), known)
     path = Path(source).expanduser()

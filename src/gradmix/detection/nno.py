@@ -33,14 +33,14 @@ def covariance(residuals: Tensor, shrinkage: str | float) -> Tensor:
 
     ``shrinkage``: s in [0, 1], "none" (s = 0), or "ledoit_wolf" for the s of least expected error.
     """
-    if shrinkage == "ledoit_wolf":
+    if shrinkage == "ledoit_wolf" and len(residuals) > 1:
         from sklearn.covariance import ledoit_wolf  # slow to import
 
         # The optimal s does not depend on scale; its computation overflows if the scale is extreme.
         scale = float(residuals.abs().max()) or 1.0
         matrix, _ = ledoit_wolf((residuals / scale).cpu().numpy(), assume_centered=True)
         return torch.from_numpy(np.asarray(matrix)).to(residuals.device) * scale**2
-    s = 0.0 if shrinkage == "none" else float(shrinkage)
+    s = 0.0 if isinstance(shrinkage, str) else float(shrinkage)
     matrix = residuals.T @ residuals / len(residuals)
     sphere = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device) * matrix.diagonal().mean()
     return (1 - s) * matrix + s * sphere

@@ -1,0 +1,1 @@
+"""Speed on this machine: contestants take turns in one run, results are ratios."""

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from gradmix.cli import data as command
+from gradmix.errors import UserError
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GRADMIX_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "160")
+    rng = np.random.default_rng(0)
+    for name in ("cat", "dog [old]"):  # brackets are markup to rich, and must be shown as they are
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(12):
+            image = Image.fromarray(rng.integers(0, 256, (8, 8, 3), np.uint8))
+            image.save(tmp_path / "photos" / name / f"{i}.png")
+    return tmp_path / "photos"
+
+
+def gradmix_data(*words: str) -> int:
+    parser = argparse.ArgumentParser(prog="gradmix data")
+    command.add_arguments(parser)
+    return command.run(parser.parse_args(words))
+
+
+def test_list(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photos.rename(photos.parent / "mini-imagenet")
+    assert gradmix_data("list", "--data-root", str(photos.parent)) == 0
+    out = capsys.readouterr().out
+    rows = {line.split("│")[1].strip(): line for line in out.splitlines() if "│" in line}
+    assert "24" in rows["mini-imagenet"]
+    assert "not there" in rows["cifar10"]
+
+
+def test_info(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gradmix_data("info", str(photos)) == 0
+    out = capsys.readouterr().out
+    for part in ("folder of class folders", "3 x 8 x 8", "dog [old]", "12", "24"):
+        assert part in out
+
+
+def test_info_shortens_long_lists_unless_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = np.arange(50)
+    np.savez(tmp_path / "a.npz", images=np.zeros((50, 2, 2), np.uint8), labels=labels)
+    gradmix_data("info", str(tmp_path / "a.npz"))
+    assert "30 more classes" in capsys.readouterr().out
+    gradmix_data("info", str(tmp_path / "a.npz"), "--all")
+    assert "more classes" not in capsys.readouterr().out
+
+
+def test_check_exits_with_1_when_something_is_broken(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gradmix_data("check", str(photos)) == 0
+    assert "usable (nothing to complain about)" in capsys.readouterr().out
+    (photos / "cat" / "0.png").write_bytes(b"")
+    assert gradmix_data("info", str(photos)) == 0
+    assert "23 (and 1 unreadable)" in capsys.readouterr().out
+    assert gradmix_data("check", str(photos)) == 1
+    out = capsys.readouterr().out
+    assert "cat/0.png" in "".join(out.split())
+    assert "broken (unreadable: 1)" in out
+
+
+def test_mistakes_are_the_users_business(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="did you mean 'cifar10'"):
+        gradmix_data("info", "cifar1o")
+    with pytest.raises(SystemExit):
+        gradmix_data("chek", "x")
+
+
+@pytest.mark.parametrize("way", ["list", "info", "check"])
+def test_help_has_an_example(way: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        gradmix_data(way, "--help")
+    out = capsys.readouterr().out
+    assert f"example: gradmix data {way}" in out
+    assert "--data-root" in out
+
+
+def test_help_does_not_wait_for_torch() -> None:
+    probe = "import sys, argparse, gradmix.cli.data as d; d.add_arguments(argparse.ArgumentParser())"
+    asked = f"{probe}; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "False", done.stderr
