@@ -5,13 +5,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 SETUP := pyproject.toml constraints.txt
 
-.PHONY: demo test test-slow test-all lint types wheel clean help
+.PHONY: demo test test-slow test-all lint types wheel wheel-check clean help
 
 help:
 	@echo "make demo      train on handwritten digits and open-set test it (about 3 minutes)"
 	@echo "make test      the fast tests"
 	@echo "make test-all  also the slow tests and the comparisons with peer libraries (test-slow: only those)"
-	@echo "make lint      ruff;  make types: mypy --strict;  make wheel: build and try the wheel"
+	@echo "make lint      ruff;  make types: mypy --strict;  make wheel-check: build and try the wheel"
 
 demo: $(VENV)/base
 	$(BIN)/gradmix demo --out demo
@@ -32,9 +32,17 @@ types: $(VENV)/dev
 	$(BIN)/mypy
 
 wheel: $(VENV)/dev
-	$(BIN)/python -m build --wheel --outdir dist
+	rm -rf dist && $(BIN)/python -m build --wheel --outdir dist
+
+# The wheel in an empty environment, away from the sources: is everything in it that it needs?
+wheel-check: wheel
+	rm -rf $(VENV)-wheel && $(PYTHON) -m venv $(VENV)-wheel
+	$(VENV)-wheel/bin/pip install --quiet --disable-pip-version-check -c constraints.txt dist/gradmix-*.whl
+	cd $(VENV)-wheel && bin/gradmix demo --out demo --max-steps 20 && test -s demo/report.html
+	rm -rf $(VENV)-wheel
 
 $(VENV)/python:
+	@echo "setting up $(VENV): a few minutes, once"
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
@@ -47,4 +55,4 @@ $(VENV)/dev: $(VENV)/base
 	touch $@
 
 clean:
-	rm -rf $(VENV) dist build demo
+	rm -rf $(VENV) $(VENV)-wheel dist build demo

@@ -15,10 +15,11 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
     A reader sees the old file or the new one, never a part; a full disk or a kill leaves the old one.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    os.close(handle)
-    part = Path(name)
+    part: Path | None = None
     try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        os.close(handle)
+        part = Path(name)
         write(part)
         with open(part, "rb") as f:
             os.fsync(f.fileno())
@@ -27,7 +28,8 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     except OSError as error:
         raise UserError(f"could not write {path}: {error.strerror or error}") from error
     finally:
-        part.unlink(missing_ok=True)
+        if part is not None:
+            part.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

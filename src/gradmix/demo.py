@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Mapping
+from contextlib import nullcontext
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from .data import ImageSet, OpenSetData, custom_split
 from .data.open_set import rank_in_class
 from .errors import UserError
 from .evaluation import OpenSetResult, evaluate_open_set
-from .recognition import fit, load_recognizer
+from .recognition import fit, load
 from .report import write
 from .report.evaluation_page import evaluation_page
 from .training import RunFolder, load_recipe
@@ -57,7 +58,8 @@ def run_demo(
     if fresh and folder.recipe_file.exists():
         for file in (folder.recipe_file, folder.state_file, folder.history_file, folder.model_file):
             file.unlink(missing_ok=True)
-    if not folder.recipe_file.exists():
+    new = not folder.recipe_file.exists()
+    if new:
         facts = {
             "command": "gradmix demo",
             "split_hash": data.split.hash,
@@ -66,7 +68,11 @@ def run_demo(
         folder = RunFolder.create(out, recipe, facts)
     elif folder.recipe() != recipe:
         raise UserError(f"{out} holds a run with another recipe; use --fresh or another --out")
-    recognizer = load_recognizer(out) if folder.model_file.exists() else fit(data.train, recipe, folder)
+    if folder.model_file.exists():
+        recognizer = load(out)
+    else:
+        with folder.taken_back_on_mistakes() if new else nullcontext():
+            recognizer = fit(data.train, recipe, folder)
     result = evaluate_open_set(recognizer, data.test_known, data.test_unknown)
     page = evaluation_page(
         result,

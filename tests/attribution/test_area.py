@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.reference import cam as reference
 
 from gradmix.attribution import activated_area, area_thresholds
+from tests.reference import cam as reference
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (4, 7, 5)])

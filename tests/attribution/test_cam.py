@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.reference import cam as reference
 from torch import Tensor
 
 from gradmix.attribution import aggregate, gradcam_map, layercam_map
 from gradmix.attribution.cam import NORMALIZATIONS
 from gradmix.errors import UserError
+from tests.reference import cam as reference
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:

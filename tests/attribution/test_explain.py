@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.reference import cam as reference
 from torch import Tensor, nn
 
 from gradmix.attribution import GradCAM, LayerCAM
 from gradmix.errors import UserError
+from tests.reference import cam as reference
 
 LOOPS: dict[type[LayerCAM] | type[GradCAM], Callable[[Tensor, Tensor], Tensor]] = {
     LayerCAM: reference.layercam,

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.reference import losses as reference
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from gradmix.losses import nt_xent, nt_xent_clean_negatives, nt_xent_one_way
+from tests.reference import losses as reference
 
 TEMPERATURES = (0.05, 0.5)
 # Every form, the number of (N, d) embeddings it takes, and its loop version.

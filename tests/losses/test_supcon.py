@@ -6,13 +6,13 @@ import math
 
 import pytest
 import torch
-from tests.reference import losses as reference
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from gradmix.errors import UserError
 from gradmix.losses import nt_xent, supcon
 from gradmix.losses.supcon import DENOMINATORS
+from tests.reference import losses as reference
 
 LABELS = {
     "balanced": [0, 1, 2, 0, 1, 2],

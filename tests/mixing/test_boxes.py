@@ -6,11 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reference.mixing import corners, inside, largest_window_sum, window_sum
 from torch import Tensor
 
 from gradmix.mixing import Boxes, boxes_at_peak, boxes_at_window, random_boxes
 from gradmix.mixing.boxes import sides
+from tests.reference.mixing import corners, inside, largest_window_sum, window_sum
 
 LOCATORS = {"peak": boxes_at_peak, "window": boxes_at_window}
 MAPS = ("random", "zeros", "spike", "ramp", "huge", "negative")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.reference.mixing import corners, inside, paste_cropped, paste_resized
 from torch import Tensor
 
 from gradmix.errors import UserError
 from gradmix.mixing import MIXERS, CutMix, GradMix, Mixed, Mixer, Mixup, boxes_at_peak, boxes_at_window
+from tests.reference.mixing import corners, inside, paste_cropped, paste_resized
 
 VARIANTS: dict[str, Mixer] = {
     "gradmix": GradMix(),

@@ -6,11 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reference.mixing import inside, paste_cropped, paste_resized
 from torch import Tensor
 
 from gradmix.errors import UserError
 from gradmix.mixing import Boxes, paste, random_boxes
+from tests.reference.mixing import inside, paste_cropped, paste_resized
 
 lengths = st.integers(1, 17)
 seeds = st.integers(0, 2**32 - 1)

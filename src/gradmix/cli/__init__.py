@@ -10,6 +10,7 @@ import argparse
 import importlib
 import os
 import sys
+import warnings
 from typing import NoReturn
 
 from .. import __version__
@@ -97,8 +98,15 @@ def _dispatch(arguments: list[str]) -> int:
     from ..progress import show
 
     show()
-    code: int = command.run(args)
+    with warnings.catch_warnings():
+        warnings.showwarning = _mention
+        code: int = command.run(args)
     return code
+
+
+def _mention(message: Warning | str, *where: object, **more: object) -> None:
+    """A warning as one line: in which line of the package it arose is nobody's business here."""
+    print(f"gradmix: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def _complain(message: str) -> None:

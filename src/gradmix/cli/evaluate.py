@@ -37,18 +37,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..detection import DETECTORS
     from ..evaluation import evaluate_open_set
-    from ..recognition import load_recognizer
+    from ..recognition import load
     from ..report import write
     from ..report.evaluation_page import evaluation_page
     from ..training import RunFolder
     from .results import print_metrics, write_json
 
     folder = RunFolder.open(args.run)
-    recognizer = load_recognizer(args.run)
+    recognizer = load(args.run)
     known, unknown, train, facts = _images(args, recognizer, folder.facts())
     detectors = list(DETECTORS) if args.score == "all" else args.score.split(",")
-    if train is None:
-        detectors = ["knn"]
+    if train is None and args.score == "all":
+        detectors = ["knn"]  # the others learn from the training images
     result = evaluate_open_set(recognizer, known, unknown, train, detectors)
     print_metrics(result)
 
@@ -85,7 +85,7 @@ def _images(
 ) -> tuple[ImageSet, ImageSet, ImageSet | None, dict[str, Any]]:
     """(known, unknown, training images if they can be had, what to write about them)."""
     from ..data import get_split, load_image_files, load_images
-    from .sources import open_set_of, split_of
+    from .sources import open_set_of, recorded_request, split_of
 
     views = recognizer.recipe.views
     if args.known or args.unknown:
@@ -106,13 +106,14 @@ def _images(
         return known.only(place), unknown, None, {"test": f"{args.known} and {args.unknown}"}
     if args.protocol:
         split = get_split(args.protocol, args.trial, args.family)
-    elif "split" in run_facts["data"]:
-        split = split_of(run_facts["data"])
     else:
-        raise UserError(
-            f"{args.run} knows all classes of {run_facts['data']['source']}; nothing there is unknown: "
-            "give --known DIR --unknown DIR"
-        )
+        request = recorded_request(run_facts, args.run)
+        if "split" not in request:
+            raise UserError(
+                f"{args.run} knows all classes of {request['source']}; nothing there is unknown: "
+                "give --known DIR --unknown DIR"
+            )
+        split = split_of(request)
     data = open_set_of(split, args.data_root, recognizer.recipe)
     if data.train.class_names != recognizer.class_names:
         raise UserError(

@@ -29,9 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from ..data import load_image_files
-    from ..recognition import load_recognizer
+    from ..recognition import load
 
-    recognizer = load_recognizer(args.run)
+    recognizer = load(args.run)
     views = recognizer.recipe.views
     images, bad = load_image_files(
         args.images, size=views.image_size, channels=views.channels, skip_bad=args.skip_bad

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Sequence
+
+from ..errors import UserError
+
+SURELY_MEANT = 0.8  # so similar to an option of the command that no recipe field can be meant
 
 
 def separate_recipe_fields(words: Sequence[str], own: Collection[str]) -> tuple[list[str], dict[str, str]]:
@@ -23,6 +28,9 @@ def separate_recipe_fields(words: Sequence[str], own: Collection[str]) -> tuple[
         if not word.startswith("--") or name in own or word == "--":
             command.append(word)
             continue
+        near = difflib.get_close_matches(name, own, n=1, cutoff=SURELY_MEANT)
+        if near:
+            raise UserError(f"no option {name}; did you mean {near[0]}?")
         if not has_value:
             value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
         fields[name[2:].replace("-", "_")] = value

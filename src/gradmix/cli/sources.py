@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
@@ -30,6 +31,11 @@ def source_request(args: argparse.Namespace) -> dict[str, Any]:
     from ..data import custom_split, get_split, load_images
 
     own_split = args.known is not None or args.n_known is not None
+    if args.skip_bad and (args.protocol or own_split):
+        raise UserError(
+            "--skip-bad does not go with --protocol, --known or --n-known; "
+            "'gradmix data check' names the unreadable images: remove them"
+        )
     if args.protocol:
         if args.source or own_split:
             raise UserError("give either FOLDER|DATASET (with --known or --n-known) or --protocol, not both")
@@ -40,7 +46,16 @@ def source_request(args: argparse.Namespace) -> dict[str, Any]:
         names = load_images(args.source, data_root=args.data_root).class_names
         known = [name.strip() for name in args.known.split(",")] if args.known else None
         return {"split": asdict(custom_split(args.source, names, known, args.n_known, args.split_seed))}
-    return {"source": args.source}
+    return {"source": args.source, "skip_bad": args.skip_bad}
+
+
+def recorded_request(facts: dict[str, Any], run: Path) -> dict[str, Any]:
+    """The request that ``gradmix train`` noted in a run's facts."""
+    if "data" not in facts:  # the demo's images are not a source that one can name
+        raise UserError(
+            f"{run} was made by '{facts.get('command', 'something else')}'; run that again instead"
+        )
+    return dict(facts["data"])
 
 
 def training_data(

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from .sources import add_split_arguments, source_request, split_of, training_data
+from .sources import add_split_arguments, recorded_request, source_request, split_of, training_data
 
 if TYPE_CHECKING:
     from ..data import ImageSet
@@ -46,15 +47,16 @@ def run(args: argparse.Namespace) -> int:
     from ..training import Interrupted, RunFolder, load_recipe
 
     if args.resume:
-        if args.recipe_fields or args.recipe or args.source or args.protocol:
+        given = (args.recipe_fields, args.recipe, args.source, args.protocol, args.known, args.n_known)
+        if any(given):
             raise UserError(
                 "--resume goes on with what the run was started with; give only --out (and --data-root)"
             )
         run_folder = RunFolder.open(args.out)
         recipe = run_folder.recipe()
-        data = training_data(run_folder.facts()["data"], args.data_root, recipe, args.skip_bad)
-        recorded = run_folder.facts()["data"]["content_hash"]
-        if data.content_hash() != recorded:
+        request = recorded_request(run_folder.facts(), args.out)
+        data = training_data(request, args.data_root, recipe, args.skip_bad or request.get("skip_bad", False))
+        if data.content_hash() != request["content_hash"]:
             raise UserError(f"the training images have changed since {args.out} was started; start a new run")
     else:
         recipe = load_recipe(args.recipe or "small", args.recipe_fields)
@@ -71,7 +73,8 @@ def run(args: argparse.Namespace) -> int:
         run_folder = RunFolder.create(args.out, recipe, facts)
     print(_summary(data, recipe), file=sys.stderr)
     try:
-        recognizer = fit(data, recipe, run_folder)
+        with nullcontext() if args.resume else run_folder.taken_back_on_mistakes():
+            recognizer = fit(data, recipe, run_folder)
     except Interrupted as stop:
         print(f"{stop}; go on with: gradmix train --resume --out {args.out}", file=sys.stderr)
         return 130

@@ -63,8 +63,8 @@ class KNN:
         self,
         k: int = 3,
         normalize: str = "shifted",
-        temperature: float = 0.1,
         chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+        temperature: float = 0.1,
     ) -> None:
         if k < 1:
             raise UserError(f"knn needs k of at least 1, not {k}")

@@ -19,7 +19,7 @@ class ModelSettings:
     """Which network."""
 
     encoder: str = (
-        "resnet18"  # resnet18, resnet34, resnet50, or for CPUs: resnet10_16, resnet10_32, resnet10_64
+        "resnet18"  # resnet18, resnet34, resnet50; for CPUs resnet8_W and resnet10_W, W = 16, 32, 48, 64
     )
     stem: str = "auto"  # small (full resolution), half, imagenet; auto: by image size
     feature_dim: int = 128  # dimensions of the embedding z
@@ -44,7 +44,13 @@ ENCODERS: dict[str, Callable[[int, str], ResNet]] = {
     "resnet18": _resnet(BasicBlock, (2, 2, 2, 2)),
     "resnet34": _resnet(BasicBlock, (3, 4, 6, 3)),
     "resnet50": _resnet(Bottleneck, (3, 4, 6, 3)),
-    # One block a stage, the number is the width of the first: for training on a CPU.
+    # For training on a CPU: one block a stage, the last number is the width of the first stage. With
+    # three stages instead of four, small images keep a feature map worth the name (a 3x3 convolution
+    # over 2x2 pixels is mostly padding, and three times slower per multiplication).
+    "resnet8_16": _resnet(BasicBlock, (1, 1, 1), 16),
+    "resnet8_32": _resnet(BasicBlock, (1, 1, 1), 32),
+    "resnet8_48": _resnet(BasicBlock, (1, 1, 1), 48),
+    "resnet8_64": _resnet(BasicBlock, (1, 1, 1), 64),
     "resnet10_16": _resnet(BasicBlock, (1, 1, 1, 1), 16),
     "resnet10_32": _resnet(BasicBlock, (1, 1, 1, 1), 32),
     "resnet10_48": _resnet(BasicBlock, (1, 1, 1, 1), 48),

@@ -30,7 +30,7 @@ def read_weights(source: str) -> dict[str, Tensor]:
         found = found["state_dict"]
     if not isinstance(found, dict) or not all(isinstance(v, Tensor) for v in found.values()):
         raise UserError(f"init: {path} holds no plain dictionary of tensors")
-    return {name.removeprefix("module."): value for name, value in found.items()}
+    return {str(name).removeprefix("module."): value for name, value in found.items()}
 
 
 def load_pretrained(encoder: nn.Module, weights: dict[str, Tensor], source: str) -> None:

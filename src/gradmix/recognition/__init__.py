@@ -3,7 +3,7 @@
 from .build import build_recognizer, hold_out
 from .extract import extract
 from .fit import fit
-from .model_file import load_recognizer, save_recognizer
+from .model_file import load, save
 from .recognizer import Predictions, Recognizer
 
 __all__ = [
@@ -13,6 +13,6 @@ __all__ = [
     "extract",
     "fit",
     "hold_out",
-    "load_recognizer",
-    "save_recognizer",
+    "load",
+    "save",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..data import ImageSet
 from ..training import Recipe, RunFolder, train
 from .build import build_recognizer, hold_out
-from .model_file import save_recognizer
+from .model_file import save
 from .recognizer import Recognizer
 
 
@@ -16,6 +16,6 @@ def fit(images: ImageSet, recipe: Recipe, run: RunFolder | None = None) -> Recog
     trained = train(to_train, recipe, run)
     recognizer = build_recognizer(trained, to_train, held_out, recipe)
     if run:
-        save_recognizer(recognizer, run.model_file)
+        save(recognizer, run.model_file)
         run.add_facts(steps=trained.steps, minutes=round(trained.minutes, 2))
     return recognizer

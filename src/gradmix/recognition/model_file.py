@@ -26,7 +26,7 @@ FORMAT = 1
 _NETWORK, _INDEX = "network.", "index."
 
 
-def save_recognizer(recognizer: Recognizer, path: str | Path) -> None:
+def save(recognizer: Recognizer, path: str | Path) -> None:
     """Write it all to ``path``, atomically."""
     tensors: dict[str, Tensor] = {}
     tensors |= {
@@ -48,18 +48,23 @@ def save_recognizer(recognizer: Recognizer, path: str | Path) -> None:
             "guaranteed": t.guaranteed,
         },
     }
-    write_atomically(
-        Path(path), lambda part: save_file(tensors, part, metadata={"gradmix": json.dumps(about)})
-    )
+
+    def write(part: Path) -> None:
+        try:
+            save_file(tensors, part, metadata={"gradmix": json.dumps(about)})
+        except SafetensorError as error:  # a full disk is reported as one of these
+            raise OSError(None, str(error)) from error
+
+    write_atomically(Path(path), write)
 
 
-def load_recognizer(path: str | Path) -> Recognizer:
+def load(path: str | Path) -> Recognizer:
     """A recognizer from its file, or from the run folder that holds it."""
     path = Path(path)
     if path.is_dir():
         path = path / "model.safetensors"
     if not path.is_file():
-        if (path.parent / "last.pt").exists():
+        if (path.parent / "recipe.yaml").exists():
             raise UserError(
                 f"the run in {path.parent} is not finished; go on with: "
                 f"gradmix train --resume --out {path.parent}"
@@ -76,8 +81,8 @@ def load_recognizer(path: str | Path) -> Recognizer:
         value = -math.inf if t["value"] is None else float(t["value"])
         threshold = Threshold(value, t["false_reject"], t["n"], t["guaranteed"])
         normalizer = Normalizer(tuple(about["normalizer"]["mean"]), tuple(about["normalizer"]["std"]))
-    except (KeyError, TypeError, RuntimeError) as error:
-        what = str(error).strip().splitlines()[0]
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        what = " ".join(str(error).split()[:40])
         raise UserError(f"{path} is not a whole gradmix model: {what}") from error
     network.eval()
     return Recognizer(network, normalizer, knn, threshold, class_names, recipe)
@@ -92,7 +97,10 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise UserError(f"{path} is truncated or not a model file ({error})") from error
     if "gradmix" not in header:
         raise UserError(f"{path} holds tensors, but not a gradmix model; published weights go into --init")
-    about: dict[str, Any] = json.loads(header["gradmix"])
+    try:
+        about: dict[str, Any] = dict(json.loads(header["gradmix"]))
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path} is not a whole gradmix model: its header is damaged") from error
     if about.get("format") != FORMAT:
         raise UserError(
             f"{path} has model format {about.get('format')}; this version of gradmix reads {FORMAT}"

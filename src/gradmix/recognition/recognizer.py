@@ -62,7 +62,8 @@ class Recognizer:
 
         What is explained is why an image looks like what it looks most like, whether or not it is accepted.
         """
-        ready = self.normalizer(self.fitted(images).images).contiguous(memory_format=torch.channels_last)
+        device = next(self.network.parameters()).device
+        ready = self.normalizer(self.fitted(images).images.to(device))
         layers = getattr(self.recipe.objective, "layers", None) or last_layer(self.network)
         found = self.knn.neighbours(self.outputs(images).features, self.knn.k)
         nearest = self.knn.state()["features"][found.index]  # (N, k, d)
@@ -71,7 +72,9 @@ class Recognizer:
             return torch.einsum("nd,nkd->n", F.normalize(z, dim=1), nearest.to(z))
 
         self.network.eval()
-        maps = LayerCAM(self.network, layers, normalize="per_image")(ready, similarity)
+        maps = LayerCAM(self.network, layers, normalize="per_image")(
+            ready.contiguous(memory_format=torch.channels_last), similarity
+        ).cpu()
         return maps / maps.amax((1, 2), keepdim=True).clamp(min=torch.finfo(maps.dtype).tiny)
 
 

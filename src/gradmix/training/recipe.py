@@ -73,7 +73,7 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
         names = [f.name for f in dataclasses.fields(kind)]
         parts[part] = kind(**{n: _convert(n, rest.pop(n), types_of[n]) for n in names if n in rest})
     for name in rest:
-        choose(f"recipe field (method {method})", name, field_names(method))
+        choose(f"recipe field (method {method})", str(name), field_names(method))
     return Recipe(method, **parts)
 
 
@@ -113,9 +113,11 @@ def _convert(name: str, value: Any, kind: Any) -> Any:
         if str(value).lower() in ("true", "false", "yes", "no", "1", "0"):
             return str(value).lower() in ("true", "yes", "1")
         raise UserError(f"{name} must be true or false, not {value!r}")
+    if value is None:
+        raise UserError(f"{name} must be {_noun(kind)}, not empty")
     try:
         converted = kind(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise UserError(f"{name} must be {_noun(kind)}, not {value!r}") from None
     if kind is int and isinstance(value, float) and value != converted:
         raise UserError(f"{name} must be a whole number, not {value!r}")
@@ -134,18 +136,24 @@ def _read(name: str, seen: tuple[str, ...]) -> dict[str, Any]:
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
             raise UserError(f"no recipe file {name}")
-        text = path.read_text(encoding="utf-8")
+        content = path.read_bytes()
     else:
         choose("recipe", name, recipe_names())
-        text = (resources.files("gradmix") / "recipes" / f"{name}.yaml").read_text(encoding="utf-8")
-    try:
-        values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UserError(f"recipe {name} is not valid YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(values, dict):
-        raise UserError(f"recipe {name} must be a list of 'field: value' lines")
+        content = (resources.files("gradmix") / "recipes" / f"{name}.yaml").read_bytes()
+    values = parse_values(content, f"recipe {name}")
     base = values.pop("base", None)
     return values if base is None else _read(str(base), (*seen, name)) | values
+
+
+def parse_values(content: bytes, where: str) -> dict[str, Any]:
+    """The 'field: value' lines of a YAML file; ``where`` names it in errors."""
+    try:
+        values = yaml.safe_load(content.decode("utf-8"))
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise UserError(f"{where} must be a list of 'field: value' lines")
+    return values
 
 
 def _names_below(folder: Traversable, prefix: str) -> list[str]:

@@ -11,17 +11,18 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from .. import __version__
 from ..atomic import write_atomically, write_text
 from ..errors import UserError
-from .recipe import Recipe, make_recipe
+from .recipe import Recipe, make_recipe, parse_values
 
 STATE_FORMAT = 1
 
@@ -61,19 +62,35 @@ class RunFolder:
             )
         return run
 
+    @contextmanager
+    def taken_back_on_mistakes(self) -> Iterator[None]:
+        """For a new run: a mistake that shows before anything is trained leaves no run behind.
+
+        Else the command, put right and given again, would be told that there is a run already.
+        """
+        try:
+            yield
+        except UserError:
+            if not self.state_file.exists() and not self.history_file.exists():
+                self.recipe_file.unlink(missing_ok=True)
+                self.facts_file.unlink(missing_ok=True)
+                shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
+                with suppress(OSError):  # there are other things in it: not ours
+                    self.path.rmdir()
+            raise
+
     def recipe(self) -> Recipe:
-        values = yaml.safe_load(self.recipe_file.read_text(encoding="utf-8"))
-        if not isinstance(values, dict):
-            raise UserError(f"{self.recipe_file} is damaged: it holds no 'field: value' lines")
-        return make_recipe(values)
+        return make_recipe(parse_values(self.recipe_file.read_bytes(), str(self.recipe_file)))
 
     def facts(self) -> dict[str, Any]:
         """What run.json says."""
         try:
             facts = json.loads(self.facts_file.read_text(encoding="utf-8"))
-        except (OSError, json.JSONDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise UserError(f"{self.facts_file} cannot be read: {error}") from error
-        return dict(facts)
+        if not isinstance(facts, dict):
+            raise UserError(f"{self.facts_file} is damaged: it holds no facts about a run")
+        return facts
 
     def add_facts(self, **more: Any) -> None:
         write_text(self.facts_file, json.dumps(self.facts() | more, indent=2) + "\n")
@@ -121,6 +138,8 @@ class RunFolder:
 
     def rewind_history(self, step: int) -> None:
         """Drop what was logged after ``step``, so that a resumed run does not log it twice."""
+        if not self.history_file.exists():
+            return
         kept = [row for row in self.history() if row["step"] <= step]
         write_text(self.history_file, "".join(json.dumps(row) + "\n" for row in kept))
 

@@ -68,11 +68,10 @@ def train(images: ImageSet, recipe: Recipe, run: RunFolder | None = None) -> Tra
     total = int(total)
     pending = _Sums()
     step, minutes_before = 0, 0.0
-    state = run.load_state() if run else None
-    if run and state:
-        _restore(state, network, optimizer, scaler, run)
-        step, minutes_before = int(state["step"]), float(state["minutes"])
-        pending = _Sums(dict(state["pending"]), int(state["pending_count"]))
+    if run:
+        state = run.load_state()
+        if state:
+            step, minutes_before, pending = _restore(state, network, optimizer, scaler, run)
         run.rewind_history(step)
 
     started = last_save = time.monotonic()
@@ -165,12 +164,15 @@ def _restore(
     optimizer: torch.optim.Optimizer,
     scaler: torch.amp.GradScaler,
     run: RunFolder,
-) -> None:
+) -> tuple[int, float, _Sums]:
+    """Put the saved state back; returns (step, minutes so far, losses since the last row)."""
     try:
         network.load_state_dict(state["network"])
         optimizer.load_state_dict(state["optimizer"])
         scaler.load_state_dict(state["scaler"])
-    except (KeyError, RuntimeError, ValueError) as error:
+        pending = _Sums(dict(state["pending"]), int(state["pending_count"]))
+        return int(state["step"]), float(state["minutes"]), pending
+    except (KeyError, RuntimeError, ValueError, TypeError, AttributeError) as error:
         first_line = str(error).strip().splitlines()[0]
         raise UserError(f"{run.state_file} does not belong to this run's recipe: {first_line}") from error
 

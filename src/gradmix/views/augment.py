@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import UserError
+from ..errors import UserError, choose
 from .colour import colour_matrix, factors, jitter
 from .geometry import crop_matrices, sample
-from .normalize import Normalizer
+from .normalize import NORMALIZATIONS, Normalizer
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,16 @@ class ViewSettings:
             raise UserError(f"channels must be 1 (grey) or 3 (colour), not {self.channels}")
         if self.image_size < 8:
             raise UserError(f"image_size must be at least 8 pixels, not {self.image_size}")
+        narrow, wide = self.crop_ratio
+        if not 0 < narrow <= wide:
+            raise UserError(f"crop_ratio must satisfy 0 < low <= high, not {narrow}, {wide}")
+        choose("normalize", self.normalize, NORMALIZATIONS)
+        for name in ("rotate", "brightness", "contrast", "saturation", "hue"):
+            if not getattr(self, name) >= 0:
+                raise UserError(f"{name} must not be negative, not {getattr(self, name)}")
+        for name in ("jitter_chance", "grey_chance"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(f"{name} must lie between 0 and 1, not {getattr(self, name)}")
 
 
 class Augment:
