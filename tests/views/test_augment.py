@@ -55,9 +55,9 @@ def test_a_batch_equals_image_after_image_and_step_after_step(channels: int) -> 
     """The random numbers are drawn again in the documented order, then each image goes its own way."""
     images = random_bytes(5, channels)
     s = ViewSettings(image_size=8, channels=channels, rotate=20, hue=0.3, jitter_chance=0.6, grey_chance=0.4)
-    seen = pixels(view(s, images, seed=9))
+    seen = pixels(view(s, images, seed=17))
 
-    generator = torch.Generator().manual_seed(9)
+    generator = torch.Generator().manual_seed(17)
     matrices = crop_matrices(5, s.crop_scale, s.crop_ratio, s.flip, s.rotate, generator)
 
     def draw() -> list[float]:

@@ -37,14 +37,18 @@ def test_no_saturation_is_grey() -> None:
     images = torch.rand(3, 3, 4, 4, generator=torch.Generator().manual_seed(0))
     zero = torch.zeros(3)
     hue = torch.tensor([0.0, 0.1, -0.5])
-    found = jitter(images, torch.tensor([0.7, 1.0, 1.3]), torch.tensor([1.3, 1.0, 0.6]), colour_matrix(zero, hue))
+    found = jitter(
+        images, torch.tensor([0.7, 1.0, 1.3]), torch.tensor([1.3, 1.0, 0.6]), colour_matrix(zero, hue)
+    )
     torch.testing.assert_close(found[:, 0], found[:, 1])
     torch.testing.assert_close(found[:, 0], found[:, 2])
 
 
 def test_grey_images_stay_grey() -> None:
     images = torch.rand(2, 1, 4, 4, generator=torch.Generator().manual_seed(0)).expand(2, 3, 4, 4)
-    found = jitter(images, torch.ones(2), torch.ones(2), colour_matrix(torch.ones(2) * 1.4, torch.ones(2) / 3))
+    found = jitter(
+        images, torch.ones(2), torch.ones(2), colour_matrix(torch.ones(2) * 1.4, torch.ones(2) / 3)
+    )
     torch.testing.assert_close(found, images.contiguous(), rtol=1e-4, atol=1e-5)
 
 

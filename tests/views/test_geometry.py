@@ -24,9 +24,7 @@ def matrices(
 
 @pytest.mark.parametrize("degrees", [0.0, 30.0])
 @pytest.mark.parametrize(("height", "width", "size"), [(9, 9, 9), (8, 8, 5), (7, 10, 8)])
-def test_sampling_agrees_with_one_image_at_a_time(
-    degrees: float, height: int, width: int, size: int
-) -> None:
+def test_sampling_agrees_with_one_image_at_a_time(degrees: float, height: int, width: int, size: int) -> None:
     images = torch.rand(4, 3, height, width, generator=torch.Generator().manual_seed(1))
     chosen = matrices(4, degrees=degrees)
     found = sample(images, chosen, size)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,11 +46,11 @@ def run(args: argparse.Namespace) -> int:
 
     folder = RunFolder.open(args.run)
     recognizer = load(args.run)
-    known, unknown, train, facts = _images(args, recognizer, folder.facts())
+    test, facts = _test_images(args, recognizer, folder.facts())
     detectors = list(DETECTORS) if args.score == "all" else args.score.split(",")
-    if train is None and args.score == "all":
+    if test.train is None and args.score == "all":
         detectors = ["knn"]  # the others learn from the training images
-    result = evaluate_open_set(recognizer, known, unknown, train, detectors)
+    result = evaluate_open_set(recognizer, test.known, test.unknown, test.train, detectors)
     print_metrics(result)
 
     run_facts = folder.facts()
@@ -61,29 +62,38 @@ def run(args: argparse.Namespace) -> int:
         "seed": recognizer.recipe.training.seed,
         "minutes of training": run_facts.get("minutes"),
         "versions": run_facts["versions"],
-        "known test images": len(known),
-        "unknown test images": len(unknown),
+        "known test images": len(test.known),
+        "unknown test images": len(test.unknown),
     }
     write_json(args.run / "evaluation.json", result, about)
     page = evaluation_page(
         result,
         recognizer,
-        known,
-        unknown,
+        test.known,
+        test.unknown,
         folder.history(),
         title=f"Known or unknown: {facts['test']}",
-        subtitle=f"{len(recognizer.class_names)} known classes, {len(unknown)} images of unknown ones",
+        subtitle=f"{len(recognizer.class_names)} known classes, {len(test.unknown)} images of unknown ones",
         details={name: _text(value) for name, value in about.items()},
+        unknown_names=test.unknown_names,
     )
     write(page, args.run / "report.html")
     print(f"{args.run / 'evaluation.json'}\n{args.run / 'report.html'}", file=sys.stderr)
     return 0
 
 
-def _images(
+@dataclass(frozen=True)
+class _TestImages:
+    known: ImageSet
+    unknown: ImageSet
+    train: ImageSet | None = None  # if they can be had
+    unknown_names: tuple[str, ...] = ()
+
+
+def _test_images(
     args: argparse.Namespace, recognizer: Recognizer, run_facts: dict[str, Any]
-) -> tuple[ImageSet, ImageSet, ImageSet | None, dict[str, Any]]:
-    """(known, unknown, training images if they can be had, what to write about them)."""
+) -> tuple[_TestImages, dict[str, Any]]:
+    """The images, and what to write about them."""
     from ..data import get_split, load_image_files, load_images
     from .sources import open_set_of, recorded_request, split_of
 
@@ -103,7 +113,7 @@ def _images(
             missing = recognizer.class_names[place.index(-1)]
             raise UserError(f"{args.known} has no folder for the known class '{missing}'")
         unknown, _ = load_image_files([Path(args.unknown)], size=views.image_size, channels=views.channels)
-        return known.only(place), unknown, None, {"test": f"{args.known} and {args.unknown}"}
+        return _TestImages(known.only(place), unknown), {"test": f"{args.known} and {args.unknown}"}
     if args.protocol:
         split = get_split(args.protocol, args.trial, args.family)
     else:
@@ -125,7 +135,7 @@ def _images(
         "split": split.hash,
         "openness": round(split.openness, 4),
     }
-    return data.test_known, data.test_unknown, data.train, facts
+    return _TestImages(data.test_known, data.test_unknown, data.train, data.unknown_names), facts
 
 
 def _text(value: Any) -> str:

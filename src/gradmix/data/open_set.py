@@ -20,12 +20,16 @@ HELD_OUT = 0.2  # of each known class, where a data set has no test split of its
 
 @dataclass(frozen=True, eq=False)
 class OpenSetData:
-    """``train`` and ``test_known`` have labels 0, 1, … in the order of the split; ``test_unknown`` has -1."""
+    """``train`` and ``test_known`` have labels 0, 1, … in the order of the split; ``test_unknown`` has -1.
+
+    ``unknown_names`` are the true classes of the unknown test images, one each: for reports only.
+    """
 
     train: ImageSet
     test_known: ImageSet
     test_unknown: ImageSet
     split: Split
+    unknown_names: tuple[str, ...] = ()
 
 
 def open_set_data(
@@ -77,7 +81,13 @@ def open_set_data(
         test_known=_first_of_each(test_known, limit_per_class),
         test_unknown=test_unknown.only(range(len(unknown)), as_unknown=True),
         split=split,
+        unknown_names=names_of(test_unknown),
     )
+
+
+def names_of(images: ImageSet) -> tuple[str, ...]:
+    """The class name of every image, in order."""
+    return tuple(images.class_names[label] for label in images.labels.tolist())
 
 
 def held_out_mask(labels: Tensor, share: float, seed: int) -> Tensor:

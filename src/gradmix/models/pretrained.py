@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import torch
@@ -23,7 +24,9 @@ def read_weights(source: str) -> dict[str, Tensor]:
 
             found: object = load_file(path)
         else:
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what is odd about a file that is refused does not matter
+                found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # each format fails in its own way; all mean the same to the user
         raise UserError(f"init: {path} is not a readable weights file ({type(error).__name__})") from error
     if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):

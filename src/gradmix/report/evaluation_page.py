@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from ..data import UNKNOWN, ImageSet
+from ..data.open_set import names_of
 from ..evaluation import OpenSetResult, roc_points
 from ..evaluation.open_set import accepted
 from ..recognition import Recognizer
-from .class_figures import confusion_figure
+from .class_figures import confusion_figure, per_class_bars
 from .figures import roc_figure, score_histogram, training_curve
 from .headline import headline_metrics
 from .page import ExampleGroup, Figure, Outcome, Page, Table
@@ -41,8 +42,13 @@ def evaluation_page(
     title: str,
     subtitle: str,
     details: Mapping[str, Any],
+    unknown_names: Sequence[str] = (),
 ) -> Page:
-    """Everything a person wants to see of how well known is told from unknown."""
+    """Everything a person wants to see of how well known is told from unknown.
+
+    ``unknown_names``: what the unknown images truly are, one each, if anybody knows.
+    """
+    unknown_names = list(unknown_names) or ["unknown"] * len(unknown)
     main = result.main
     fpr, tpr = roc_points(result.known.score.numpy(), result.unknown.score.numpy())
     figures = [
@@ -62,6 +68,14 @@ def evaluation_page(
             "Confusion matrix with unknown as a class",
         ),
     ]
+    figures.append(
+        Figure(
+            "Class by class",
+            per_class_bars(*_accept_rates(result, recognizer.class_names, unknown_names)),
+            "Share of each class that is accepted: long bars above, short ones below are good.",
+            "Share of accepted images of each known and unknown class",
+        )
+    )
     if history:
         figures.append(Figure("Training", training_curve(history), "", "Training loss against steps"))
     return Page(
@@ -76,7 +90,7 @@ def evaluation_page(
         ),
         outcomes=_outcomes(result),
         figures=figures,
-        example_groups=_groups(result, recognizer, known, unknown),
+        example_groups=_groups(result, recognizer, known, unknown, unknown_names),
         tables=[metrics_table(result)],
         details=details,
     )
@@ -111,40 +125,56 @@ def _confusion(result: OpenSetResult, classes: int) -> Tensor:
     return cells.view(classes + 1, classes + 1)
 
 
+def _accept_rates(
+    result: OpenSetResult, known_names: Sequence[str], unknown_names: Sequence[str]
+) -> tuple[list[str], list[float], list[bool]]:
+    """(names, share accepted, known?) of every class that has test images."""
+    accepted_known = accepted(result.known, result.threshold) != UNKNOWN
+    accepted_unknown = accepted(result.unknown, result.threshold) != UNKNOWN
+    classes: dict[tuple[str, bool], list[bool]] = {}
+    for label, taken in zip(result.known_labels.tolist(), accepted_known.tolist(), strict=True):
+        classes.setdefault((known_names[label], True), []).append(taken)
+    for name, taken in zip(unknown_names, accepted_unknown.tolist(), strict=True):
+        classes.setdefault((name, False), []).append(taken)
+    names, is_known = [name for name, _ in classes], [known for _, known in classes]
+    return names, [sum(taken) / len(taken) for taken in classes.values()], is_known
+
+
 def _groups(
-    result: OpenSetResult, recognizer: Recognizer, known: ImageSet, unknown: ImageSet
+    result: OpenSetResult,
+    recognizer: Recognizer,
+    known: ImageSet,
+    unknown: ImageSet,
+    unknown_names: Sequence[str],
 ) -> list[ExampleGroup]:
     """The surest and the worst of both kinds: mistakes teach more than successes."""
     k, u, t = result.known.score, result.unknown.score, result.threshold
     wanted = [
-        ("Known and accepted", "The surest of them.", known, k, k >= t, True),
-        ("Unknown and rejected", "The surest of them.", unknown, u, u < t, False),
-        ("Known, but rejected", "Mistakes: the lowest scores first.", known, k, k < t, False),
-        ("Unknown, but accepted", "Mistakes: the highest scores first.", unknown, u, u >= t, True),
+        ("Known and accepted", "The surest of them.", True, k >= t, True),
+        ("Unknown and rejected", "The surest of them.", False, u < t, False),
+        ("Known, but rejected", "Mistakes: the lowest scores first.", True, k < t, False),
+        ("Unknown, but accepted", "Mistakes: the highest scores first.", False, u >= t, True),
     ]
     groups = []
-    for heading, explanation, images, scores, chosen, descending in wanted:
-        order = scores.argsort(descending=descending)
+    for heading, explanation, is_known, chosen, descending in wanted:
+        order = (k if is_known else u).argsort(descending=descending)
         picked = order[chosen[order]][:_PER_GROUP]
         if len(picked):
-            groups.append(ExampleGroup(heading, explanation, _examples(recognizer, images.select(picked))))
+            images = (known if is_known else unknown).select(picked)
+            truths = names_of(images) if is_known else [unknown_names[i] for i in picked.tolist()]
+            groups.append(ExampleGroup(heading, explanation, _examples(recognizer, images, truths, is_known)))
     return groups
 
 
-def _examples(recognizer: Recognizer, images: ImageSet) -> list[Example]:
+def _examples(
+    recognizer: Recognizer, images: ImageSet, truths: Sequence[str], is_known: bool
+) -> list[Example]:
     shown = recognizer.fitted(images)
     answers = recognizer.predict(images)
     heat = recognizer.heat_maps(images)
-    truths = [images.class_names[i] if i >= 0 else "unknown" for i in images.labels.tolist()]
     return [
         Example(
-            shown.images[i],
-            heat[i],
-            truths[i],
-            name,
-            float(answers.score[i]),
-            name != "unknown",
-            truths[i] != "unknown",
+            shown.images[i], heat[i], truths[i], name, float(answers.score[i]), name != "unknown", is_known
         )
         for i, name in enumerate(answers.names())
     ]

@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -112,7 +113,9 @@ class RunFolder:
         if not self.state_file.exists():
             return None
         try:
-            state = torch.load(self.state_file, map_location="cpu", weights_only=True)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what is odd about a file that is refused does not matter
+                state = torch.load(self.state_file, map_location="cpu", weights_only=True)
         except Exception as error:  # truncated, foreign or malicious: torch raises a dozen kinds
             raise UserError(
                 f"{self.state_file} is damaged or not a checkpoint ({type(error).__name__}); "

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from gradmix import progress as module
+from gradmix.progress import progress, show
+
+
+@pytest.fixture(autouse=True)
+def put_back() -> Iterator[None]:
+    before = module._shown
+    yield
+    show(before)
+
+
+def count(total: int = 5, fail_after: int | None = None) -> None:
+    with progress("counting", total) as advance:
+        for i in range(total):
+            advance(note=f"at {i}")
+            if i == fail_after:
+                raise RuntimeError
+
+
+def test_silent_unless_asked(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    show(False)
+    monkeypatch.setattr(module, "_SECONDS_BETWEEN_LINES", -1)
+    count()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_short_work_is_not_mentioned(capfd: pytest.CaptureFixture[str]) -> None:
+    show()
+    count()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_lines_in_a_file_and_never_on_stdout(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show()
+    monkeypatch.setattr(module, "_SECONDS_BETWEEN_LINES", -1)
+    count(2)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.splitlines() == ["counting: 1/2 at 0", "counting: 2/2 at 1"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_bar_on_a_terminal_is_taken_down_again(
+    fails: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show()
+    monkeypatch.setattr(module, "_SECONDS_BEFORE_SHOWING", -1)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    if fails:
+        with pytest.raises(RuntimeError):
+            count(fail_after=2)
+    else:
+        count()
+    out, _ = capfd.readouterr()
+    assert out == ""

@@ -1,0 +1,71 @@
+"""The open-set evaluation of a recognizer: right images to right detectors, one pass each."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gradmix.data import ImageSet
+from gradmix.detection import Scores
+from gradmix.errors import UserError
+from gradmix.evaluation import auroc, evaluate_open_set
+from gradmix.evaluation.open_set import accepted
+from gradmix.recognition import Recognizer, fit
+from tests.training.tiny import tiny_images, tiny_recipe
+
+
+@pytest.fixture(scope="module")
+def known() -> ImageSet:
+    return tiny_images(seed=1)
+
+
+@pytest.fixture(scope="module")
+def unknown() -> ImageSet:
+    return tiny_images(classes=("cross",), seed=2).only([0], as_unknown=True)
+
+
+@pytest.fixture(scope="module")
+def contrastive() -> Recognizer:
+    return fit(tiny_images(), tiny_recipe())
+
+
+def test_metrics_are_those_of_the_recognizers_own_scores(
+    contrastive: Recognizer, known: ImageSet, unknown: ImageSet
+) -> None:
+    result = evaluate_open_set(contrastive, known, unknown)
+    on_known, on_unknown = contrastive.predict(known), contrastive.predict(unknown)
+    assert result.main["auroc"] == auroc(on_known.score.numpy(), on_unknown.score.numpy())
+    right = (on_known.nearest == known.labels).double().mean().item()
+    assert result.main["closed_set_accuracy"] == pytest.approx(right)
+    rejected = (on_unknown.label == -1).double().mean().item()
+    assert result.main["unknown_rejected"] == pytest.approx(rejected)
+
+
+def test_a_network_without_classifier_has_no_logit_scores(
+    contrastive: Recognizer, known: ImageSet, unknown: ImageSet
+) -> None:
+    result = evaluate_open_set(contrastive, known, unknown, tiny_images(), ["mls", "nno", "msp"])
+    assert list(result.metrics) == ["knn", "nno"]
+
+
+def test_a_classifier_has_all_scores(known: ImageSet, unknown: ImageSet) -> None:
+    recognizer = fit(tiny_images(), tiny_recipe(method="ce"))
+    result = evaluate_open_set(
+        recognizer, known, unknown, tiny_images(), ["nno", "msp", "entropy", "mls", "energy"]
+    )
+    assert list(result.metrics) == ["knn", "nno", "msp", "entropy", "mls", "energy"]
+    assert all(0 <= value <= 1 for values in result.metrics.values() for value in values.values())
+
+
+def test_detectors_that_learn_need_the_training_images(
+    contrastive: Recognizer, known: ImageSet, unknown: ImageSet
+) -> None:
+    with pytest.raises(UserError, match="nno learns from the training images"):
+        evaluate_open_set(contrastive, known, unknown, detectors=["nno"])
+    with pytest.raises(UserError, match="did you mean 'nno'"):
+        evaluate_open_set(contrastive, known, unknown, detectors=["noo"])
+
+
+def test_below_the_threshold_is_unknown() -> None:
+    scores = Scores(torch.tensor([0.1, 0.5, 0.9]), torch.tensor([2, 1, 0]))
+    assert accepted(scores, 0.5).tolist() == [-1, 1, 0]

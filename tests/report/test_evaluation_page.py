@@ -1,0 +1,64 @@
+"""The page of an evaluation shows what the evaluation found."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gradmix.data import ImageSet
+from gradmix.detection import Scores
+from gradmix.evaluation import OpenSetResult, evaluate_open_set
+from gradmix.recognition import Recognizer, fit
+from gradmix.report import render
+from gradmix.report.evaluation_page import _accept_rates, _confusion, _outcomes, evaluation_page
+from tests.training.tiny import tiny_images, tiny_recipe
+
+
+@pytest.fixture(scope="module")
+def recognizer() -> Recognizer:
+    return fit(tiny_images(), tiny_recipe())
+
+
+@pytest.fixture
+def result() -> OpenSetResult:
+    """Six known images of two classes, four unknown ones, accepted from 0.5 on."""
+    known = Scores(torch.tensor([0.9, 0.8, 0.2, 0.7, 0.6, 0.9]), torch.tensor([0, 0, 0, 1, 0, 1]))
+    unknown = Scores(torch.tensor([0.1, 0.6, 0.2, 0.3]), torch.tensor([1, 0, 0, 1]))
+    return OpenSetResult({"knn": {}}, known, unknown, torch.tensor([0, 0, 0, 1, 1, 1]), 0.5)
+
+
+def test_outcomes_count_right_misnamed_and_rejected(result: OpenSetResult) -> None:
+    of_known, of_unknown = _outcomes(result)
+    assert (of_known.right, of_known.misnamed, of_known.count) == pytest.approx((4 / 6, 1 / 6, 6))
+    assert (of_unknown.right, of_unknown.count) == pytest.approx((3 / 4, 4))
+
+
+def test_confusion_has_unknown_as_last_row_and_column(result: OpenSetResult) -> None:
+    assert _confusion(result, 2).tolist() == [[2, 0, 1], [1, 2, 0], [1, 0, 3]]
+
+
+def test_accept_rates_are_per_true_class(result: OpenSetResult) -> None:
+    names, rates, known = _accept_rates(result, ("a", "b"), ["x", "y", "x", "y"])
+    assert names == ["a", "b", "x", "y"]
+    assert rates == pytest.approx([2 / 3, 1.0, 0.0, 0.5])
+    assert known == [True, True, False, False]
+
+
+def test_the_page_names_classes_metrics_and_details(recognizer: Recognizer) -> None:
+    known: ImageSet = tiny_images(seed=1)
+    crosses = tiny_images(classes=("cross",), seed=2)
+    unknown = crosses.only([0], as_unknown=True)
+    page = evaluation_page(
+        evaluate_open_set(recognizer, known, unknown),
+        recognizer,
+        known,
+        unknown,
+        [{"step": 1, "loss": 2.0, "lr": 0.1}, {"step": 2, "loss": 1.0, "lr": 0.05}],
+        title="Shapes",
+        subtitle="crosses are new",
+        details={"split": "abc123"},
+        unknown_names=["cross"] * len(unknown),
+    )
+    html = render(page)
+    for text in ("Shapes", "crosses are new", "AUROC", "OSCR", "bar", "disc", "square", "cross", "abc123"):
+        assert text in html

@@ -1,0 +1,247 @@
+"""Schedule, batches, seeds, hardware, run folder: what the loop is made of."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from gradmix.errors import UserError
+from gradmix.training import RunFolder, train
+from gradmix.training.hardware import check_precision, embedder, pick_device
+from gradmix.training.schedule import learning_rate, make_optimizer, set_learning_rate
+from gradmix.training.seeds import generator_for
+from gradmix.training.session import _batches, build_network
+from gradmix.training.settings import TrainingSettings
+from gradmix.training.stop import stop_requests
+from tests.training.tiny import tiny_images, tiny_recipe
+
+
+def test_learning_rate_is_a_cosine_after_a_linear_rise() -> None:
+    s = TrainingSettings(lr=0.1, lr_min=0.01, warmup_steps=4)
+    total = 20
+    for step in range(total + 1):
+        if step < 4:
+            wanted = 0.1 * (step + 1) / 5
+        else:
+            wanted = 0.01 + 0.09 * (1 + math.cos(math.pi * (step - 4) / 16)) / 2
+        assert learning_rate(step, total, s) == pytest.approx(wanted, abs=1e-15)
+    assert learning_rate(4, total, s) == 0.1
+    assert learning_rate(total, total, s) == pytest.approx(0.01)
+    assert learning_rate(3, 3, TrainingSettings(warmup_steps=10)) > 0  # a run shorter than its rise
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD)]
+)
+def test_optimizers(name: str, kind: type[torch.optim.Optimizer]) -> None:
+    module = torch.nn.Linear(2, 2)
+    optimizer = make_optimizer(module, TrainingSettings(optimizer=name, lr=0.3, weight_decay=0.02))
+    assert type(optimizer) is kind
+    (group,) = optimizer.param_groups
+    assert (group["lr"], group["weight_decay"], len(group["params"])) == (0.3, 0.02, 2)
+    if name == "sgd":
+        assert (group["momentum"], group["nesterov"]) == (0.9, True)
+    set_learning_rate(optimizer, 0.7)
+    assert group["lr"] == 0.7
+
+
+def test_each_epoch_is_a_permutation_without_its_incomplete_batch() -> None:
+    batches = list(_batches(n=23, batch_size=5, seed=1, step=0, total=12))  # 4 a epoch, 3 images dropped
+    assert [len(batch) for batch in batches] == [5] * 12
+    epochs = [torch.cat(batches[i : i + 4]).tolist() for i in (0, 4, 8)]
+    for epoch in epochs:
+        assert len(set(epoch)) == 20
+        assert set(epoch) <= set(range(23))
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+    assert set(range(23)) == {i for epoch in epochs for i in epoch}  # other images are dropped each time
+    later = list(_batches(n=23, batch_size=5, seed=1, step=6, total=12))
+    assert all(torch.equal(a, b) for a, b in zip(batches[6:], later, strict=True))
+
+
+def test_a_batch_larger_than_the_set_is_the_set() -> None:
+    trained = train(tiny_images(4), tiny_recipe(batch_size=1000, epochs=3))
+    assert trained.steps == 3
+
+
+def test_max_steps_cuts_the_epochs_short() -> None:
+    assert train(tiny_images(8), tiny_recipe(epochs=100, max_steps=2)).steps == 2
+
+
+def test_the_global_generator_neither_matters_nor_moves() -> None:
+    recipe, images = tiny_recipe(max_steps=2), tiny_images(8)
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    one = train(images, recipe).network.state_dict()
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    other = train(images, recipe).network.state_dict()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    reseeded = train(images, tiny_recipe(max_steps=2, seed=1)).network.state_dict()
+    assert not torch.equal(one["projection.weight"], reseeded["projection.weight"])
+
+
+def test_training_learns_something(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # TensorBoard is slow to import
+    run = RunFolder.create(tmp_path / "run", tiny_recipe(epochs=8, log_every=4, method="ce", lr=0.01), {})
+    network = train(tiny_images(8), run.recipe(), run).network
+    assert not network.training
+    assert network.classifier.out_features == 3
+    losses = [row["loss"] for row in run.history()]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_generators_differ_by_seed_purpose_and_number() -> None:
+    def draw(*key: object) -> float:
+        return float(torch.rand((), generator=generator_for(*key)))
+
+    keys = [(0, "step", 0), (0, "step", 1), (1, "step", 0), (0, "epoch", 0), (0, "step", 10)]
+    assert len({draw(*key) for key in keys}) == len(keys)
+    assert draw(*keys[0]) == draw(*keys[0])
+
+
+def test_devices_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    assert pick_device("auto") == pick_device("cpu") == torch.device("cpu")
+    with pytest.raises(UserError, match="device cuda: this torch sees no CUDA device; use --device cpu"):
+        pick_device("cuda:1")
+    with pytest.raises(UserError, match="device mps: this machine has no Apple GPU"):
+        pick_device("mps")
+    with pytest.raises(UserError, match="no device 'cpu:x'"):
+        pick_device("cpu:x")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert pick_device("auto") == torch.device("cuda")
+
+
+CPU = torch.device("cpu")
+
+
+def test_precision_is_refused_where_it_would_be_emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_precision("fp32", CPU)
+    with pytest.raises(UserError, match="precision fp16: CPUs have no"):
+        check_precision("fp16", CPU)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": False}, raising=False)
+    with pytest.raises(UserError, match="this CPU has no bf16 units"):
+        check_precision("bf16", CPU)
+    for unit in ("avx512_bf16", "amx_bf16", "bf16"):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda unit=unit: {unit: True}, raising=False)
+        check_precision("bf16", CPU)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: False)
+    with pytest.raises(UserError, match="use fp16"):
+        check_precision("bf16", torch.device("cuda"))
+
+
+def test_bf16_trains_and_its_gradient_is_close_to_fp32s(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gradmix.methods import GradMixMethod, Views
+
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True}, raising=False)
+    # Without a mixer: a patch that lands elsewhere by a rounding of its map is another gradient.
+    recipe = tiny_recipe(
+        precision="bf16", max_steps=1, mixer="none", simclr_temperature=0.5, supcon_temperature=0.5
+    )
+    found = {}
+    generator = torch.Generator().manual_seed(0)
+    v1, v2 = torch.randn(2, 8, 3, 16, 16, generator=generator)
+    for precision in ("fp32", "bf16"):
+        network = build_network(recipe, 3)
+        embed = embedder(network, CPU, precision)
+        assert embed(v1).dtype == torch.float32
+        GradMixMethod(network, recipe.objective, embed).step(Views(v1, v2, torch.arange(8) % 3), generator)
+        found[precision] = torch.cat([p.grad.flatten() for p in network.parameters()])
+        assert found[precision].dtype == torch.float32
+    close = torch.cosine_similarity(found["fp32"], found["bf16"], dim=0)
+    assert float(close) > 0.98
+    assert not torch.equal(found["fp32"], found["bf16"])
+    assert train(tiny_images(8), tiny_recipe(precision="bf16", max_steps=1)).steps == 1
+
+
+def test_a_second_signal_acts_at_once_and_handlers_come_back() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with stop_requests() as asked:
+        assert not asked()
+        signal.raise_signal(signal.SIGINT)
+        assert asked()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_in_a_thread_there_is_nothing_to_handle() -> None:
+    answers = []
+
+    def work() -> None:
+        with stop_requests() as asked:
+            answers.append(asked())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert answers == [False]
+
+
+def test_a_run_folder_holds_what_was_asked(tmp_path: Path) -> None:
+    recipe = tiny_recipe()
+    run = RunFolder.create(tmp_path / "deep" / "run", recipe, {"command": "x"})
+    assert RunFolder.open(run.path).recipe() == recipe
+    assert run.facts()["command"] == "x"
+    assert {"gradmix", "torch", "python"} <= run.facts()["versions"].keys()
+    run.add_facts(steps=3)
+    assert json.loads(run.facts_file.read_text())["steps"] == 3
+    with pytest.raises(UserError, match="already holds a run; go on with --resume"):
+        RunFolder.create(run.path, recipe, {})
+    with pytest.raises(UserError, match="holds no run"):
+        RunFolder.open(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot make the folder"):
+        RunFolder.create(tmp_path / "file" / "run", recipe, {})
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", ""])
+def test_damaged_facts_and_recipes_are_named(content: str, tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "run", tiny_recipe(), {})
+    run.facts_file.write_text(content)
+    run.recipe_file.write_text(content)
+    with pytest.raises(UserError, match=r"run\.json"):
+        run.facts()
+    with pytest.raises(UserError, match=r"recipe\.yaml"):
+        run.recipe()
+
+
+def test_a_mistake_before_training_takes_the_run_back(tmp_path: Path) -> None:
+    def make(name: str) -> RunFolder:
+        return RunFolder.create(tmp_path / name, tiny_recipe(), {})
+
+    def fail(run: RunFolder) -> None:
+        with run.taken_back_on_mistakes():
+            raise UserError("wrong layer")
+
+    new = make("new")
+    with pytest.raises(UserError, match="wrong layer"):
+        fail(new)
+    assert not new.path.exists()
+    trained = make("trained")
+    trained.append_history({"step": 1})
+    with pytest.raises(UserError):
+        fail(trained)
+    assert trained.recipe_file.exists()
+    shared = make("shared")
+    (shared.path / "notes.txt").write_text("mine")
+    with pytest.raises(UserError):
+        fail(shared)
+    assert [file.name for file in shared.path.iterdir()] == ["notes.txt"]
+
+
+def test_tensorboard_gets_the_history_if_it_is_there(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    run = RunFolder.create(tmp_path / "run", tiny_recipe(max_steps=2), {})
+    train(tiny_images(8), run.recipe(), run)
+    assert list((run.path / "tensorboard").glob("events*"))
+    (row,) = run.history()
+    assert row.keys() >= {"step", "loss", "supcon", "simclr", "mixed", "lr", "epoch", "minutes"}
+    assert row["epoch"] == pytest.approx(2 / 3)
