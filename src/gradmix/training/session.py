@@ -54,18 +54,17 @@ def train(images: ImageSet, recipe: Recipe, run: RunFolder | None = None) -> Tra
     device = pick_device(s.device)
     check_precision(s.precision, device)
     network = build_network(recipe, len(images.class_names)).to(device)
-    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     kind = METHODS[recipe.method]
     method = kind(network, recipe.objective, embedder(network, device, s.precision))
     normalizer = Normalizer.fit(images.images, recipe.views.normalize)
     augment = Augment(recipe.views, normalizer)
     optimizer = make_optimizer(network, s)
     scaler = torch.amp.GradScaler(device.type, enabled=s.precision == "fp16")
+    scaler.scale(torch.zeros((), device=device))  # its first call makes its state; steps scale by themselves
 
     batch_size = min(s.batch_size, len(images))
     steps_per_epoch = len(images) // batch_size
-    total = min(s.epochs * steps_per_epoch, s.max_steps or math.inf)
-    total = int(total)
+    total = min(s.epochs * steps_per_epoch, s.max_steps or s.epochs * steps_per_epoch)
     pending = _Sums()
     step, minutes_before = 0, 0.0
     if run:
@@ -144,7 +143,10 @@ def build_network(recipe: Recipe, num_classes: int) -> Network:
         dim = encoder.dim
         assert isinstance(dim, int)
         classes = num_classes if METHODS[recipe.method].needs_classifier else 0
-        return Network(encoder, dim, recipe.model.feature_dim, recipe.model.projection, classes)
+        network = Network(encoder, dim, recipe.model.feature_dim, recipe.model.projection, classes)
+    # Faster; and here, for a loaded network must have it too: convolutions round differently without.
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network
 
 
 def _batches(n: int, batch_size: int, seed: int, step: int, total: int) -> Iterator[Tensor]:
