@@ -23,6 +23,7 @@ from .training.run_folder import versions
 
 KNOWN = ("2", "3", "4", "5", "8", "9")  # trial 0 of the MNIST protocol; 0, 1, 6 and 7 are unknown
 TEST_SHARE = 0.2
+_COMMAND = "gradmix demo"
 
 
 def demo_data() -> OpenSetData:
@@ -56,13 +57,15 @@ def run_demo(
     recipe = load_recipe("demo", overrides)
     data = demo_data()
     folder = RunFolder(Path(out))
+    if folder.recipe_file.exists() and folder.facts().get("command") != _COMMAND:
+        raise UserError(f"{out} holds a run that is not the demo; choose another --out")
     if fresh and folder.recipe_file.exists():
         for file in (folder.recipe_file, folder.state_file, folder.history_file, folder.model_file):
             file.unlink(missing_ok=True)
     new = not folder.recipe_file.exists()
     if new:
         facts = {
-            "command": "gradmix demo",
+            "command": _COMMAND,
             "split_hash": data.split.hash,
             "content_hash": data.train.content_hash(),
         }
@@ -84,7 +87,7 @@ def run_demo(
         title="Digits it knows, and digits it has never seen",
         subtitle=f"Trained on {', '.join(KNOWN)}. Shown 0, 1, 6 and 7 for the first time in this test.",
         details={
-            "command": "gradmix demo",
+            "command": _COMMAND,
             "training images": len(data.train),
             "minutes of training": folder.facts().get("minutes", ""),
             "split": data.split.hash,

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from gradmix.data import ImageSet
 from gradmix.errors import UserError
-from gradmix.recognition import Recognizer, build_recognizer, extract, fit, hold_out, load, save
+from gradmix.recognition import Recognizer, build_recognizer, extract, fit, hold_out, load, model_file, save
 from gradmix.training import train
 from tests.training.tiny import CLASSES, SIDE, tiny_images, tiny_recipe
 
@@ -195,6 +195,22 @@ def test_a_threshold_that_rejects_nothing_survives_its_file(tmp_path: Path) -> N
     assert not recognizer.threshold.guaranteed
     save(recognizer, tmp_path / "m.safetensors")
     assert load(tmp_path / "m.safetensors").threshold == recognizer.threshold
+
+
+def test_a_full_disk_keeps_the_previous_model(
+    recognizer: Recognizer, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = saved.read_bytes()
+
+    def no_space(tensors: object, part: Path, metadata: object) -> None:
+        part.write_bytes(b"some of it")
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(model_file, "save_file", no_space)
+    with pytest.raises(UserError, match=r"could not write .*: I/O error: No space left on device"):
+        save(recognizer, saved)
+    assert saved.read_bytes() == before
+    assert [file.name for file in saved.parent.iterdir()] == [saved.name]
 
 
 def test_hold_out_takes_its_share_of_every_class() -> None:

@@ -12,11 +12,11 @@ import argparse
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
     step = what.add_parser("step", help="one training step: plain, CutMix, GradMix")
-    step.add_argument("--encoder", default="resnet10_32", help="default: resnet10_32")
+    step.add_argument("--encoder", default="resnet8_32", help="default: resnet8_32")
     step.add_argument("--stem", default="half", help="default: half")
     step.add_argument("--image-size", type=int, default=32)
     step.add_argument("--batch-size", type=int, default=256)
-    step.add_argument("--layers", default="conv4_2,conv5_2", help="where GradMix looks")
+    step.add_argument("--layers", default="conv3_2,conv4_2", help="where GradMix looks")
     step.add_argument("--rounds", type=int, default=15, help="steps of each contestant, taking turns")
 
 

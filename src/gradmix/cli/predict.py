@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .tables import print_table
+
 Row = dict[str, Any]
 
 
@@ -61,16 +63,16 @@ def _write_json(rows: list[Row]) -> None:
 
 
 def _write_table(rows: list[Row]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text  # file names may hold [brackets], which plain cells take for markup
 
     table = Table("file", "label", "nearest", "score", box=None)
+    table.columns[0].overflow = "fold"  # a path must stay whole
     for row in rows:
         style = "dim" if row["label"] == "unknown" else ""
         cells = (row["file"], row["label"], row["nearest"], f"{row['score']:.4f}")
         table.add_row(*map(Text, cells), style=style)
-    Console().print(table)
+    print_table(table)
 
 
 _WRITERS: dict[str, Callable[[list[Row]], None]] = {

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .tables import print_table
+
 if TYPE_CHECKING:
     from ..evaluation import OpenSetResult
 
@@ -14,7 +16,6 @@ _SHOWN = ("closed_set_accuracy", "auroc", "tnr_at_tpr95", "oscr", "aupr_in", "au
 
 def print_metrics(result: OpenSetResult) -> None:
     """Percentages, one row a detector."""
-    from rich.console import Console
     from rich.table import Table
 
     from ..report.evaluation_page import METRIC_NAMES
@@ -22,7 +23,7 @@ def print_metrics(result: OpenSetResult) -> None:
     table = Table("score", *(METRIC_NAMES[m] for m in _SHOWN), box=None)
     for name, values in result.metrics.items():
         table.add_row(name, *(f"{100 * values[m]:.2f}" for m in _SHOWN))
-    Console().print(table)
+    print_table(table)
 
 
 def write_json(path: Path, result: OpenSetResult, facts: dict[str, Any]) -> None:

@@ -21,12 +21,14 @@ def add_split_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--family", default="arpl_2020", help="which family of splits (default arpl_2020)")
     parser.add_argument("--known", metavar="A,B,C", help="of FOLDER|DATASET, only these classes are known")
-    parser.add_argument("--n-known", type=int, metavar="N", help="… or this many, drawn by --split-seed")
-    parser.add_argument("--split-seed", type=int, default=0, metavar="S")
+    parser.add_argument("--n-known", type=int, metavar="N", help="… or this many, drawn by --seed")
+    parser.add_argument(
+        "--split-seed", type=int, metavar="S", help="draw them by another seed than the training's"
+    )
     parser.add_argument("--data-root", metavar="DIR", help="where data sets are (default: $GRADMIX_DATA)")
 
 
-def source_request(args: argparse.Namespace) -> dict[str, Any]:
+def source_request(args: argparse.Namespace, seed: int) -> dict[str, Any]:
     """What was asked for, as JSON can hold it: kept in run.json, and enough to read the images again."""
     from ..data import custom_split, get_split, load_images
 
@@ -45,7 +47,8 @@ def source_request(args: argparse.Namespace) -> dict[str, Any]:
     if own_split:
         names = load_images(args.source, data_root=args.data_root).class_names
         known = [name.strip() for name in args.known.split(",")] if args.known else None
-        return {"split": asdict(custom_split(args.source, names, known, args.n_known, args.split_seed))}
+        split_seed = seed if args.split_seed is None else args.split_seed
+        return {"split": asdict(custom_split(args.source, names, known, args.n_known, split_seed))}
     return {"source": args.source, "skip_bad": args.skip_bad}
 
 

@@ -2,6 +2,7 @@
 
   gradmix train photos/ --out runs/photos
   gradmix train cifar10 --known cat,dog,frog --recipe small --epochs 5 --out runs/pets
+  gradmix train cifar10 --n-known 6 --seed 3 --recipe cpu/cifar10 --out runs/six
   gradmix train --protocol mnist --trial 0 --recipe cpu/mnist --out runs/mnist
   gradmix train --resume --out runs/mnist
 
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
             raise UserError(f"the training images have changed since {args.out} was started; start a new run")
     else:
         recipe = load_recipe(args.recipe or "small", args.recipe_fields)
-        request = source_request(args)
+        request = source_request(args, recipe.training.seed)
         if (args.out / "recipe.yaml").exists():  # before minutes are spent on reading images
             raise UserError(f"{args.out} already holds a run; go on with --resume, or choose another --out")
         data = training_data(request, args.data_root, recipe, args.skip_bad)

@@ -76,7 +76,10 @@ def load(path: str | Path) -> Recognizer:
         class_names = tuple(str(name) for name in about["class_names"])
         network = build_network(recipe, len(class_names))
         network.load_state_dict(_below(_NETWORK, tensors))
-        knn = KNN.from_state(_below(_INDEX, tensors), about["knn"])
+        index = _below(_INDEX, tensors)
+        knn = KNN.from_state(index, about["knn"])
+        if int(index["num_classes"]) != len(class_names):
+            raise ValueError(f"{int(index['num_classes'])} classes but {len(class_names)} class names")
         t = about["threshold"]
         value = -math.inf if t["value"] is None else float(t["value"])
         threshold = Threshold(value, t["false_reject"], t["n"], t["guaranteed"])

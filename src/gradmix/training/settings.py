@@ -38,6 +38,8 @@ class TrainingSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UserError(f"{name} must be at least 1, not {value}")
+        if self.batch_size < 2:
+            raise UserError("batch_size must be at least 2: batch normalisation and contrast need company")
         for name in ("lr_min", "warmup_steps", "weight_decay", "checkpoint_minutes"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must not be negative, not {getattr(self, name)}")
