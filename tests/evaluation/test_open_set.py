@@ -69,3 +69,16 @@ def test_detectors_that_learn_need_the_training_images(
 def test_below_the_threshold_is_unknown() -> None:
     scores = Scores(torch.tensor([0.1, 0.5, 0.9]), torch.tensor([2, 1, 0]))
     assert accepted(scores, 0.5).tolist() == [-1, 1, 0]
+
+
+def test_the_same_index_with_another_normalisation(
+    contrastive: Recognizer, known: ImageSet, unknown: ImageSet
+) -> None:
+    own = contrastive.knn.normalize
+    result = evaluate_open_set(contrastive, known, unknown, detectors=["knn:none", f"knn:{own}"])
+    assert list(result.metrics) == ["knn", "knn:none", f"knn:{own}"]
+    assert result.metrics[f"knn:{own}"]["auroc"] == result.main["auroc"]
+    assert result.metrics["knn:none"]["closed_set_accuracy"] == result.main["closed_set_accuracy"]
+    plain = contrastive.knn.class_similarity(contrastive.outputs(known).features).amax(1)
+    foreign = contrastive.knn.class_similarity(contrastive.outputs(unknown).features).amax(1)
+    assert result.metrics["knn:none"]["auroc"] == auroc(plain.numpy(), foreign.numpy())

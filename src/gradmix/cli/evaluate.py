@@ -30,13 +30,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--known", metavar="DIR", help="folder of class folders, named as in training")
     parser.add_argument("--unknown", metavar="DIR", help="folder of images of other classes")
     parser.add_argument(
-        "--score", default="all", help="knn, nno, msp, entropy, mls, energy, or all (default)"
+        "--score",
+        default="all",
+        help="some of knn, knn:sum (another normalisation), nno, msp, entropy, mls, energy; or all (default)",
     )
     parser.add_argument("--data-root", metavar="DIR", help="where data sets are (default: $GRADMIX_DATA)")
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..detection import DETECTORS
+    from ..detection import DETECTORS, NORMALIZATIONS
     from ..evaluation import evaluate_open_set
     from ..recognition import load
     from ..report import write
@@ -47,9 +49,11 @@ def run(args: argparse.Namespace) -> int:
     folder = RunFolder.open(args.run)
     recognizer = load(args.run)
     test, facts = _test_images(args, recognizer, folder.facts())
-    detectors = list(DETECTORS) if args.score == "all" else args.score.split(",")
-    if test.train is None and args.score == "all":
-        detectors = ["knn"]  # the others learn from the training images
+    detectors = args.score.split(",")
+    if args.score == "all":
+        detectors = [f"knn:{n}" for n in NORMALIZATIONS if n != recognizer.knn.normalize]
+        if test.train is not None:  # from which the others learn
+            detectors += DETECTORS
     result = evaluate_open_set(recognizer, test.known, test.unknown, test.train, detectors)
     print_metrics(result)
 

@@ -22,7 +22,7 @@ def print_metrics(result: OpenSetResult) -> None:
 
     table = Table("score", *(METRIC_NAMES[m] for m in _SHOWN), box=None)
     for name, values in result.metrics.items():
-        table.add_row(name, *(f"{100 * values[m]:.2f}" for m in _SHOWN))
+        table.add_row(name, *(f"{100 * values[m]:.2f}" if m in values else "–" for m in _SHOWN))
     print_table(table)
 
 

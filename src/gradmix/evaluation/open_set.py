@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..data import ImageSet
-from ..detection import DETECTORS, Detector, Outputs, Scores, calibrate, make_detector
+from ..detection import DETECTORS, KNN, NORMALIZATIONS, Detector, Outputs, Scores, make_detector
 from ..errors import UserError, choose
 from ..recognition import Recognizer, extract
 from .metrics import open_set_metrics
@@ -40,10 +40,12 @@ def evaluate_open_set(
 ) -> OpenSetResult:
     """Score labelled ``known`` and foreign ``unknown`` images.
 
-    The network runs once over each set, whatever the number of detectors. Detectors other than ``knn``
-    learn from the training images, so ``train`` is needed for them.
+    The network runs once over each set, whatever the number of detectors. ``knn:none`` is the model's own
+    index with another normalisation. The other detectors learn from the training images, so ``train`` is
+    needed for them.
     """
-    names = ["knn", *(choose("detector", name, DETECTORS) for name in detectors if name != "knn")]
+    known_names = [*DETECTORS, *(f"knn:{n}" for n in NORMALIZATIONS)]
+    names = ["knn", *(choose("detector", name, known_names) for name in detectors if name != "knn")]
     on_known = recognizer.outputs(known, "features of the known test images")
     on_unknown = recognizer.outputs(unknown, "features of the unknown test images")
     on_train: Outputs | None = None
@@ -51,8 +53,10 @@ def evaluate_open_set(
     own: tuple[Scores, Scores] | None = None
     for name in names:
         detector: Detector = recognizer.knn
-        threshold = recognizer.threshold.value
-        if name != "knn":
+        if name.startswith("knn:"):
+            settings = recognizer.knn.settings() | {"normalize": name.removeprefix("knn:")}
+            detector = KNN.from_state(recognizer.knn.state(), settings)
+        elif name != "knn":
             detector = make_detector(name)
             if detector.needs_logits and on_known.logits is None:
                 continue  # MSP and its kin need a classifier, which contrastive methods do not have
@@ -64,10 +68,10 @@ def evaluate_open_set(
                     recognizer.network, recognizer.normalizer, ready, what="features of the training images"
                 )
             detector.fit(on_train, len(recognizer.class_names))
-            # The training images stand in for held-out ones: fair among these detectors, not to be relied on.
-            threshold = calibrate(detector.score(on_train).score, recognizer.threshold.false_reject).value
         of_known, of_unknown = detector.score(on_known), detector.score(on_unknown)
         own = own or (of_known, of_unknown)
+        # Only the model's own score has a threshold, and so metrics that depend on one.
+        threshold = recognizer.threshold.value if name == "knn" else None
         metrics[name] = open_set_metrics(of_known, on_known.labels, of_unknown, threshold)
     assert own is not None
     return OpenSetResult(metrics, *own, on_known.labels, recognizer.threshold.value)

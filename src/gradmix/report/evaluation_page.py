@@ -99,8 +99,8 @@ def evaluation_page(
 def metrics_table(result: OpenSetResult) -> Table:
     """Detectors down, metrics across."""
     present = [name for name in METRIC_NAMES if name in result.main]
-    rows: list[list[str | float]] = [
-        [name, *(values[m] for m in present)] for name, values in result.metrics.items()
+    rows: list[list[str | float | None]] = [
+        [name, *(values.get(m) for m in present)] for name, values in result.metrics.items()
     ]
     return Table("All metrics", ["score", *(METRIC_NAMES[m] for m in present)], rows)
 
