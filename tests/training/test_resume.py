@@ -281,3 +281,10 @@ def test_a_loss_that_is_not_a_number_stops_the_run(
     assert "the last good state is kept" in str(e.value)
     assert run.state_file.read_bytes() == before
     assert len(run.history()) == step
+
+
+def test_what_a_kill_left_in_the_middle_of_a_save_is_removed(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "run", tiny_recipe(max_steps=1), {})
+    (run.path / ".last.pt.abc.part").write_bytes(b"half a checkpoint")
+    train(tiny_images(), run.recipe(), run)
+    assert not list(run.path.glob(".*"))

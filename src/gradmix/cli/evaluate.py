@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
     parser.add_argument("--protocol", help="evaluate on this protocol instead of the run's own split")
-    parser.add_argument("--trial", type=int, default=0)
+    parser.add_argument("--trial", type=int, default=0, help="… and this trial of it (default 0)")
     parser.add_argument("--family", default="arpl_2020")
     parser.add_argument("--known", metavar="DIR", help="folder of class folders, named as in training")
     parser.add_argument("--unknown", metavar="DIR", help="folder of images of other classes")
@@ -99,7 +99,7 @@ def _test_images(
 ) -> tuple[_TestImages, dict[str, Any]]:
     """The images, and what to write about them."""
     from ..data import get_split, load_image_files, load_images
-    from .sources import open_set_of, recorded_request, split_of
+    from .sources import open_set_of, recorded_request, skips_bad, split_of
 
     views = recognizer.recipe.views
     if args.known or args.unknown:
@@ -118,6 +118,7 @@ def _test_images(
             raise UserError(f"{args.known} has no folder for the known class '{missing}'")
         unknown, _ = load_image_files([Path(args.unknown)], size=views.image_size, channels=views.channels)
         return _TestImages(known.only(place), unknown), {"test": f"{args.known} and {args.unknown}"}
+    skip_bad = False
     if args.protocol:
         split = get_split(args.protocol, args.trial, args.family)
     else:
@@ -127,8 +128,8 @@ def _test_images(
                 f"{args.run} knows all classes of {request['source']}; nothing there is unknown: "
                 "give --known DIR --unknown DIR"
             )
-        split = split_of(request)
-    data = open_set_of(split, args.data_root, recognizer.recipe)
+        split, skip_bad = split_of(request), skips_bad(request)
+    data = open_set_of(split, args.data_root, recognizer.recipe, skip_bad)
     if data.train.class_names != recognizer.class_names:
         raise UserError(
             f"{split.protocol} trial {split.trial} has other known classes than the run "

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 def add_split_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--protocol", help="mnist, svhn, cifar10, cifar+10, cifar+50 or tinyimagenet")
-    parser.add_argument(
-        "--trial", type=int, default=0, help="which of the protocol's five splits (default 0)"
-    )
+    parser.add_argument("--trial", type=int, help="which of the protocol's five splits (default 0)")
     parser.add_argument("--family", default="arpl_2020", help="which family of splits (default arpl_2020)")
     parser.add_argument("--known", metavar="A,B,C", help="of FOLDER|DATASET, only these classes are known")
     parser.add_argument("--n-known", type=int, metavar="N", help="… or this many, drawn by --seed")
@@ -33,22 +31,21 @@ def source_request(args: argparse.Namespace, seed: int) -> dict[str, Any]:
     from ..data import custom_split, get_split, load_images
 
     own_split = args.known is not None or args.n_known is not None
-    if args.skip_bad and (args.protocol or own_split):
-        raise UserError(
-            "--skip-bad does not go with --protocol, --known or --n-known; "
-            "'gradmix data check' names the unreadable images: remove them"
-        )
+    if args.trial is not None and not args.protocol:
+        raise UserError("--trial is one of a protocol's splits: give --protocol too")
     if args.protocol:
         if args.source or own_split:
             raise UserError("give either FOLDER|DATASET (with --known or --n-known) or --protocol, not both")
-        return {"split": asdict(get_split(args.protocol, args.trial, args.family))}
+        split = get_split(args.protocol, args.trial or 0, args.family)
+        return {"split": asdict(split), "skip_bad": args.skip_bad}
     if not args.source:
         raise UserError("what to train on? give a folder of class folders, a data set's name, or --protocol")
     if own_split:
-        names = load_images(args.source, data_root=args.data_root).class_names
+        names = load_images(args.source, data_root=args.data_root, skip_bad=args.skip_bad).class_names
         known = [name.strip() for name in args.known.split(",")] if args.known else None
         split_seed = seed if args.split_seed is None else args.split_seed
-        return {"split": asdict(custom_split(args.source, names, known, args.n_known, split_seed))}
+        split = custom_split(args.source, names, known, args.n_known, split_seed)
+        return {"split": asdict(split), "skip_bad": args.skip_bad}
     return {"source": args.source, "skip_bad": args.skip_bad}
 
 
@@ -61,20 +58,18 @@ def recorded_request(facts: dict[str, Any], run: Path) -> dict[str, Any]:
     return dict(facts["data"])
 
 
-def training_data(
-    request: dict[str, Any], data_root: str | None, recipe: Recipe, skip_bad: bool = False
-) -> ImageSet:
+def training_data(request: dict[str, Any], data_root: str | None, recipe: Recipe) -> ImageSet:
     """The training images of a request, in the recipe's size and channels."""
     from ..data import load_images
 
     if "split" in request:
-        return open_set_of(split_of(request), data_root, recipe).train
+        return open_set_of(split_of(request), data_root, recipe, skips_bad(request)).train
     images = load_images(
         request["source"],
         data_root=data_root,
         size=recipe.views.image_size,
         channels=recipe.views.channels,
-        skip_bad=skip_bad,
+        skip_bad=skips_bad(request),
     )
     if len(images.class_names) < 2:
         raise UserError(
@@ -83,12 +78,18 @@ def training_data(
     return images
 
 
-def open_set_of(split: Split, data_root: str | None, recipe: Recipe) -> OpenSetData:
+def open_set_of(split: Split, data_root: str | None, recipe: Recipe, skip_bad: bool) -> OpenSetData:
     """Training and test images of a split, in the recipe's size and channels."""
     from ..data import open_set_data
 
     views = recipe.views
-    return open_set_data(split, data_root=data_root, size=views.image_size, channels=views.channels)
+    return open_set_data(
+        split, data_root=data_root, size=views.image_size, channels=views.channels, skip_bad=skip_bad
+    )
+
+
+def skips_bad(request: dict[str, Any]) -> bool:
+    return bool(request.get("skip_bad", False))
 
 
 def split_of(request: dict[str, Any]) -> Split:

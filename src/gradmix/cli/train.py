@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         run_folder = RunFolder.open(args.out)
         recipe = run_folder.recipe()
         request = recorded_request(run_folder.facts(), args.out)
-        data = training_data(request, args.data_root, recipe, args.skip_bad or request.get("skip_bad", False))
+        data = training_data(request, args.data_root, recipe)
         if data.content_hash() != request["content_hash"]:
             raise UserError(f"the training images have changed since {args.out} was started; start a new run")
     else:
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         request = source_request(args, recipe.training.seed)
         if (args.out / "recipe.yaml").exists():  # before minutes are spent on reading images
             raise UserError(f"{args.out} already holds a run; go on with --resume, or choose another --out")
-        data = training_data(request, args.data_root, recipe, args.skip_bad)
+        data = training_data(request, args.data_root, recipe)
         facts = {
             "command": " ".join(["gradmix", *sys.argv[1:]]),
             "data": request | {"content_hash": data.content_hash(), "counts": data.counts()},

@@ -39,6 +39,7 @@ def open_set_data(
     size: int | None = None,
     channels: int | None = None,
     limit_per_class: int | None = None,
+    skip_bad: bool = False,
 ) -> OpenSetData:
     """Read what ``split`` needs: official training images of the known classes, official test images of all.
 
@@ -46,9 +47,13 @@ def open_set_data(
     trial as seed, and all images of its unknown classes are test images. ``limit_per_class`` keeps only the
     first so many images of each class in each part, for quick runs.
     """
-    all_train = load_images(
-        split.known_source, split="train", data_root=data_root, size=size, channels=channels
-    )
+
+    def load(source: str, part: str) -> ImageSet:
+        return load_images(
+            source, split=part, data_root=data_root, size=size, channels=channels, skip_bad=skip_bad
+        )
+
+    all_train = load(split.known_source, "train")
     known = _indices(all_train, split.known)
     train = _of_classes(all_train, known, limit=None, where=f"{split.known_source}, train")
     # The test images must look as the training images do, also where the size was left to the reader.
@@ -58,9 +63,7 @@ def open_set_data(
 
     def test_images(source: str) -> ImageSet | None:
         test_split = locate(source, data_root).test_split
-        if test_split is None:
-            return None
-        return load_images(source, split=test_split, data_root=data_root, size=size, channels=channels)
+        return None if test_split is None else load(source, test_split)
 
     test = test_images(split.known_source)
     if test is None:
@@ -73,7 +76,7 @@ def open_set_data(
     if foreign is None:
         foreign = all_train if split.unknown_source == split.known_source else None
     if foreign is None:
-        foreign = load_images(split.unknown_source, data_root=data_root, size=size, channels=channels)
+        foreign = load(split.unknown_source, "train")
     unknown = _indices(foreign, split.unknown)
     test_unknown = _of_classes(foreign, unknown, limit_per_class, where=f"{split.unknown_source}, unknown")
     return OpenSetData(

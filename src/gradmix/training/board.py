@@ -13,15 +13,17 @@ from .run_folder import RunFolder
 class Board:
     """A context manager, for TensorBoard's file must be closed whatever happens."""
 
-    def __init__(self, run: RunFolder | None) -> None:
+    def __init__(self, run: RunFolder | None, step: int = 0) -> None:
+        """``step``: how far the run is; what an interrupted run wrote after it is superseded."""
         self.run = run
+        self._step = step
         self._writer: Any = None
 
     def __enter__(self) -> Board:
         if self.run and importlib.util.find_spec("tensorboard"):
             from torch.utils.tensorboard import SummaryWriter
 
-            self._writer = SummaryWriter(str(self.run.path / "tensorboard"))
+            self._writer = SummaryWriter(str(self.run.path / "tensorboard"), purge_step=self._step + 1)
         return self
 
     def __exit__(

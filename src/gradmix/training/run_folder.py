@@ -108,6 +108,11 @@ class RunFolder:
 
         write_atomically(self.state_file, write)
 
+    def remove_unfinished_files(self) -> None:
+        """What a kill in the middle of a save left behind. Only for the one process that trains here."""
+        for part in self.path.glob(".*.part"):
+            part.unlink(missing_ok=True)
+
     def load_state(self) -> dict[str, Any] | None:
         """The last state, or None if the run never got that far. Nothing in the file is executed."""
         if not self.state_file.exists():

@@ -68,6 +68,7 @@ def train(images: ImageSet, recipe: Recipe, run: RunFolder | None = None) -> Tra
     pending = _Sums()
     step, minutes_before = 0, 0.0
     if run:
+        run.remove_unfinished_files()
         state = run.load_state()
         if state:
             step, minutes_before, pending = _restore(state, network, optimizer, scaler, run)
@@ -93,7 +94,7 @@ def train(images: ImageSet, recipe: Recipe, run: RunFolder | None = None) -> Tra
             )
 
     network.train()
-    with stop_requests() as asked_to_stop, progress("training", total) as advance, Board(run) as board:
+    with stop_requests() as asked_to_stop, progress("training", total) as advance, Board(run, step) as board:
         advance(step)
         for index in _batches(len(images), batch_size, s.seed, step, total):
             lr = learning_rate(step, total, s)
