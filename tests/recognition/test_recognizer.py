@@ -259,3 +259,11 @@ def test_the_threshold_keeps_its_promise_on_held_out_images() -> None:
     assert recognizer.threshold.n == 60
     fresh = recognizer.predict(tiny_images(100, seed=77))
     assert float((fresh.label < 0).float().mean()) < 0.4  # exchangeable, but only 60 were held out
+
+
+def test_features_are_directions_where_only_directions_were_trained() -> None:
+    """Else detectors that measure distances would see lengths that no objective shaped."""
+    contrastive = fit(tiny_images(), tiny_recipe(max_steps=1)).outputs(tiny_images()).features
+    assert torch.allclose(contrastive.norm(dim=1), torch.ones(len(contrastive)), atol=1e-5)
+    classifier = fit(tiny_images(), tiny_recipe(method="ce", max_steps=1)).outputs(tiny_images()).features
+    assert not torch.allclose(classifier.norm(dim=1), torch.ones(len(classifier)), atol=1e-2)

@@ -82,6 +82,7 @@ class GradMixMethod(Method):
     """See the module; ``settings`` are :class:`GradMixSettings`."""
 
     Settings = GradMixSettings
+    unit_features = True
     settings: GradMixSettings
 
     def __init__(self, network: Network, settings: GradMixSettings, embed: Embed | None = None) -> None:

@@ -37,6 +37,7 @@ class Method(ABC):
 
     Settings: ClassVar[type[Any]]  # a frozen dataclass: the recipe's section ``method``
     needs_classifier: ClassVar[bool] = False
+    unit_features: ClassVar[bool] = False  # the objective sees only the direction of z
     view_count: ClassVar[int] = 2
 
     def __init__(self, network: Network, settings: Any, embed: Embed | None = None) -> None:

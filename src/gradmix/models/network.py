@@ -13,9 +13,17 @@ class Network(nn.Module):
     """
 
     def __init__(
-        self, encoder: nn.Module, dim: int, feature_dim: int, projection: str = "linear", num_classes: int = 0
+        self,
+        encoder: nn.Module,
+        dim: int,
+        feature_dim: int,
+        projection: str = "linear",
+        num_classes: int = 0,
+        unit_features: bool = False,
     ) -> None:
+        """``unit_features``: z was trained by its direction alone, so its length means nothing."""
         super().__init__()
+        self.unit_features = unit_features
         self.encoder = encoder
         self.feature_dim = feature_dim
         if projection == "mlp":
@@ -29,6 +37,10 @@ class Network(nn.Module):
         """Images (N, C, H, W) to embeddings z (N, feature_dim), not normalised."""
         z: Tensor = self.projection(self.encoder(x))
         return z
+
+    def features(self, z: Tensor) -> Tensor:
+        """What detectors compare: z, or its direction where only that was trained."""
+        return nn.functional.normalize(z, dim=1) if self.unit_features else z
 
     def logits(self, z: Tensor) -> Tensor | None:
         """Class logits of embeddings, or None for a network without a classifier."""

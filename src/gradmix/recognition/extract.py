@@ -28,7 +28,7 @@ def extract(
             batch = images.images[first : first + batch_size]
             seen = normalizer(batch.to(device)).contiguous(memory_format=torch.channels_last)
             z = network(seen)
-            features.append(z.cpu())
+            features.append(network.features(z).cpu())
             answer = network.logits(z)
             if answer is not None:
                 logits.append(answer.cpu())

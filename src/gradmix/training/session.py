@@ -143,8 +143,11 @@ def build_network(recipe: Recipe, num_classes: int) -> Network:
         encoder = build_encoder(recipe.model, recipe.views.image_size, recipe.views.channels)
         dim = encoder.dim
         assert isinstance(dim, int)
-        classes = num_classes if METHODS[recipe.method].needs_classifier else 0
-        network = Network(encoder, dim, recipe.model.feature_dim, recipe.model.projection, classes)
+        method, model = METHODS[recipe.method], recipe.model
+        classes = num_classes if method.needs_classifier else 0
+        network = Network(
+            encoder, dim, model.feature_dim, model.projection, classes, unit_features=method.unit_features
+        )
     # Faster; and here, for a loaded network must have it too: convolutions round differently without.
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return network
