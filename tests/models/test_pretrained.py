@@ -132,3 +132,30 @@ def test_the_hub_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(UserError, match="needs the extra 'hub'"):
         read_weights("hub:someone/something")
+
+
+def test_weights_come_from_the_hub_by_name(
+    published: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+    from types import ModuleType
+
+    asked = []
+    hub = ModuleType("huggingface_hub")
+
+    def download(name: str, file: str) -> str:
+        asked.append((name, file))
+        return str(save(published, tmp_path / file))
+
+    hub.hf_hub_download = download  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    loaded = load(Path("hub:timm/resnet10"))
+    assert asked == [("timm/resnet10", "model.safetensors")]
+    assert torch.equal(loaded["bn1.running_mean"], published["bn1.running_mean"])
+
+    def offline(name: str, file: str) -> str:
+        raise ConnectionError("no network")
+
+    hub.hf_hub_download = offline  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match=r"could not fetch timm/resnet10 from the Hub \(ConnectionError\)"):
+        read_weights("hub:timm/resnet10")

@@ -267,3 +267,16 @@ def test_features_are_directions_where_only_directions_were_trained() -> None:
     assert torch.allclose(contrastive.norm(dim=1), torch.ones(len(contrastive)), atol=1e-5)
     classifier = fit(tiny_images(), tiny_recipe(method="ce", max_steps=1)).outputs(tiny_images()).features
     assert not torch.allclose(classifier.norm(dim=1), torch.ones(len(classifier)), atol=1e-2)
+
+
+def test_reads_files_and_folders_as_the_network_wants_them(tmp_path: Path) -> None:
+    from PIL import Image
+
+    recognizer = fit(tiny_images(), tiny_recipe(max_steps=1))
+    (tmp_path / "below").mkdir()
+    for name in ("a.png", "below/b.png"):
+        Image.new("L", (40, 30), 200).save(tmp_path / name)
+    images = recognizer.read(tmp_path, tmp_path / "a.png")
+    assert images.images.shape == (3, 3, SIDE, SIDE)
+    assert [Path(source).name for source in images.sources] == ["a.png", "b.png", "a.png"]
+    assert len(recognizer.predict(images).names()) == 3

@@ -93,7 +93,9 @@ def run(args: argparse.Namespace) -> int:
 def _summary(data: ImageSet, recipe: Recipe) -> str:
     size, channels = recipe.views.image_size, recipe.views.channels
     colour = "grey" if channels == 1 else "colour"
+    s = recipe.training
+    length = f"{s.epochs} epochs" + (f", at most {s.max_steps} steps" if s.max_steps else "")
     return (
         f"{len(data)} images of {len(data.class_names)} classes at {size}x{size} {colour}; "
-        f"{recipe.method} with {recipe.model.encoder}, {recipe.training.epochs} epochs"
+        f"{recipe.method} with {recipe.model.encoder}, {length}"
     )

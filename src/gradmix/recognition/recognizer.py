@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ..attribution import LayerCAM
-from ..data import UNKNOWN, ImageSet
+from ..data import UNKNOWN, ImageSet, load_image_files
 from ..detection import KNN, Outputs, Threshold
 from ..models import Network
 from ..training import Recipe
@@ -47,6 +48,12 @@ class Recognizer:
     def fitted(self, images: ImageSet) -> ImageSet:
         """The images in the size and channels that the network knows."""
         return images.converted(self.recipe.views.image_size, self.recipe.views.channels)
+
+    def read(self, *paths: str | Path) -> ImageSet:
+        """Unlabelled images from files and folders, in the size and channels that the network knows."""
+        views = self.recipe.views
+        files = [Path(path) for path in paths]
+        return load_image_files(files, size=views.image_size, channels=views.channels)[0]
 
     def outputs(self, images: ImageSet, what: str = "features") -> Outputs:
         return extract(self.network, self.normalizer, self.fitted(images), what=what)
