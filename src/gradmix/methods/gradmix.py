@@ -11,26 +11,22 @@ that LayerCAM needs at the layers of view 1 has just passed through them when th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from ..attribution import Capture, aggregate
-from ..attribution.cam import MAPS, NORMALIZATIONS
 from ..errors import UserError, choose
 from ..losses import nt_xent, nt_xent_clean_negatives, nt_xent_one_way, supcon
 from ..losses.supcon import DENOMINATORS
-from ..mixing import MIXERS, CutMix, GradMix, Mixed, Mixer, Mixup, derangement
-from ..models import Network
-from .interface import Embed, Method, Views
+from ..mixing import Mixer
+from .interface import Views
+from .mixed_views import MixingMethod, MixingSettings, detached, gradient_of, unit
 
 
 @dataclass(frozen=True)
-class GradMixSettings:
-    """The objective and the mixing; METHOD names in the comments."""
+class GradMixSettings(MixingSettings):
+    """The objective; the mixing's fields are those of :class:`MixingSettings`."""
 
     theta: float = 1.0  # weight θ of the supervised term
     lam: float = 1.0  # weight λ of the self-supervised terms
@@ -38,59 +34,29 @@ class GradMixSettings:
     simclr_temperature: float = 0.05
     mixed_temperature: float = 0.05
     supcon_denominator: str = "negatives"  # negatives (paper) or all (Khosla et al.)
-    mixer: str = "gradmix"  # gradmix, cutmix, mixup, none
     pairing: str = "cross"  # cross: one mixed view an image; symmetric: two
-    mix_weight: str = "area"  # area (γ², paper) or complement (1 − γ²)
-    gamma_min: float = 0.1  # side of the patch / side of the image ~ U(gamma_min, gamma_max)
-    gamma_max: float = 0.5
-    gamma_per: str = "sample"  # one γ per sample or per batch
-    alpha: float | None = None  # Beta(α, α) for Mixup (1 if not given) and CutMix (γ as above if not given)
-    locate: str = "peak"  # peak: centre the patch on the map's maximum; window: cover the largest sum
-    patch: str = "resize"  # resize: the whole partner, shrunk; crop: the partner's own pixels there
-    attribution: str = "layercam"  # layercam or gradcam
-    layers: tuple[str, ...] = ("conv5_2",)
-    map_normalize: str = "none"  # none (raw sum, paper), per_layer, per_image
     target: str = "objective"  # what the maps explain: objective, ssl or similarity
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         choose("denominator", self.supcon_denominator, DENOMINATORS)
-        choose("mixer", self.mixer, (*MIXERS, "none"))
         choose("pairing", self.pairing, ("cross", "symmetric"))
-        choose("mix_weight", self.mix_weight, ("area", "complement"))
-        choose("attribution", self.attribution, MAPS)
-        choose("map_normalize", self.map_normalize, NORMALIZATIONS)
         choose("target", self.target, ("objective", "ssl", "similarity"))
-        for name in ("supcon_temperature", "simclr_temperature", "mixed_temperature"):
-            if not getattr(self, name) > 0:
-                raise UserError(f"{name} must be positive, not {getattr(self, name)}")
+        self.require_positive("supcon_temperature", "simclr_temperature", "mixed_temperature")
         if self.theta < 0 or self.lam < 0 or self.theta + self.lam == 0:
             raise UserError(f"theta and lam must not be negative nor both 0, not {self.theta} and {self.lam}")
-        self.make_mixer()
-
-    def make_mixer(self) -> Mixer | None:
-        """The mixer these settings describe; its own checks run here."""
-        if self.mixer == "gradmix":
-            return GradMix(self.gamma_min, self.gamma_max, self.gamma_per, self.locate, self.patch)
-        if self.mixer == "cutmix":
-            return CutMix(self.alpha, self.gamma_min, self.gamma_max, self.gamma_per, self.patch)
-        if self.mixer == "mixup":
-            return Mixup(1.0 if self.alpha is None else self.alpha, self.gamma_per)
-        return None
 
 
-class GradMixMethod(Method):
+class GradMixMethod(MixingMethod):
     """See the module; ``settings`` are :class:`GradMixSettings`."""
 
     Settings = GradMixSettings
     unit_features = True
     settings: GradMixSettings
 
-    def __init__(self, network: Network, settings: GradMixSettings, embed: Embed | None = None) -> None:
-        super().__init__(network, settings, embed)
+    def _mixer_in_use(self) -> Mixer | None:
         # Without the self-supervised term there is nothing that a mixed view could be paired in.
-        self.mixer = settings.make_mixer() if settings.lam else None
-        if self.mixer is not None and self.mixer.needs_maps:
-            Capture(network.encoder, settings.layers)  # a misspelt layer is found before training, not in it
+        return self.settings.make_mixer() if self.settings.lam else None
 
     def step(self, views: Views, generator: torch.Generator, scale: float = 1.0) -> dict[str, Tensor]:
         if self.mixer is None:
@@ -103,7 +69,7 @@ class GradMixMethod(Method):
         z1, z2 = self.embed(views.v1), self.embed(views.v2)
         parts = self._clean_losses(z1, z2, views.labels)
         torch.autograd.backward(scale * parts["loss"])
-        return _detached(parts)
+        return detached(parts)
 
     def _cross(
         self, views: Views, mixer: Mixer, generator: torch.Generator, scale: float
@@ -126,16 +92,16 @@ class GradMixMethod(Method):
             activation.retain_grad()
         torch.autograd.backward(z1, gradient1)
         if activations and maps is None:
-            maps = self._maps(activations, [_gradient_of(a) / scale for a in activations], views.v1)
+            maps = self._maps(activations, [gradient_of(a) / scale for a in activations], views.v1)
         del z1, activations  # view 1's graph is done with; the mixed view may have its memory
 
         mixed = self._mix(views.v1, mixer, maps, generator)
         zm = self.embed(mixed.images)
         cutm = _leaf(zm)
-        pair = nt_xent_one_way(_unit(cutm), _unit(cut2), s.mixed_temperature, self._weight(mixed))
+        pair = nt_xent_one_way(unit(cutm), unit(cut2), s.mixed_temperature, self._weight(mixed))
         gradientm, further2 = torch.autograd.grad(scale * s.lam * pair, (cutm, cut2))
         torch.autograd.backward([z2, zm], [gradient2 + further2, gradientm])
-        return _detached(parts | {"loss": parts["loss"] + s.lam * pair, "mixed": pair})
+        return detached(parts | {"loss": parts["loss"] + s.lam * pair, "mixed": pair})
 
     def _symmetric(
         self, views: Views, mixer: Mixer, generator: torch.Generator, scale: float
@@ -162,21 +128,21 @@ class GradMixMethod(Method):
         mixed2 = self._mix(views.v2, mixer, maps2, generator)
         zm1, zm2 = self.embed(mixed1.images), self.embed(mixed2.images)
         cutm1, cutm2 = _leaf(zm1), _leaf(zm2)
-        unit1, unit2 = _unit(cut1), _unit(cut2)
+        unit1, unit2 = unit(cut1), unit(cut2)
         tau = s.mixed_temperature
         pair = 0.5 * (
-            nt_xent_clean_negatives(unit1, _unit(cutm2), unit2, tau, self._weight(mixed2))
-            + nt_xent_clean_negatives(unit2, _unit(cutm1), unit1, tau, self._weight(mixed1))
+            nt_xent_clean_negatives(unit1, unit(cutm2), unit2, tau, self._weight(mixed2))
+            + nt_xent_clean_negatives(unit2, unit(cutm1), unit1, tau, self._weight(mixed1))
         )
         loss = parts["loss"] + s.lam * pair
         gradients = torch.autograd.grad(scale * loss, (cut1, cut2, cutm1, cutm2))
         torch.autograd.backward([z1, z2, zm1, zm2], gradients)
-        return _detached(parts | {"loss": loss, "mixed": pair})
+        return detached(parts | {"loss": loss, "mixed": pair})
 
     def _clean_losses(self, z1: Tensor, z2: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """θ·L_supcon + λ·L_simclr of two embeddings (N, d), and its parts."""
         s = self.settings
-        unit1, unit2 = _unit(z1), _unit(z2)
+        unit1, unit2 = unit(z1), unit(z2)
         parts: dict[str, Tensor] = {}
         loss = z1.new_zeros(())
         if s.theta:
@@ -190,46 +156,12 @@ class GradMixMethod(Method):
 
     def _target(self, z1: Tensor, z2: Tensor) -> Tensor:
         """What the maps explain when it is not the objective itself."""
-        unit1, unit2 = _unit(z1), _unit(z2)
+        unit1, unit2 = unit(z1), unit(z2)
         if self.settings.target == "ssl":
             return nt_xent(unit1, unit2, self.settings.simclr_temperature)
         return (unit1 * unit2).sum()
-
-    def _embed_watched(self, view: Tensor, mixer: Mixer) -> tuple[Tensor, list[Tensor]]:
-        if not mixer.needs_maps:
-            return self.embed(view), []
-        with Capture(self.network.encoder, self.settings.layers) as capture:
-            return self.embed(view), capture.activations()
-
-    @torch.no_grad()
-    def _maps(self, activations: Sequence[Tensor], gradients: Sequence[Tensor], view: Tensor) -> Tensor:
-        make = MAPS[self.settings.attribution]
-        layers = [make(a.detach().float(), g.float()) for a, g in zip(activations, gradients, strict=True)]
-        return aggregate(layers, (view.shape[2], view.shape[3]), self.settings.map_normalize)
-
-    @torch.no_grad()
-    def _mix(self, view: Tensor, mixer: Mixer, maps: Tensor | None, generator: torch.Generator) -> Mixed:
-        partners = view[derangement(len(view), generator).to(view.device)]
-        return mixer(view, partners, maps, generator)
-
-    def _weight(self, mixed: Mixed) -> Tensor:
-        return mixed.share if self.settings.mix_weight == "area" else 1 - mixed.share
-
-
-def _unit(z: Tensor) -> Tensor:
-    return F.normalize(z, dim=1)
 
 
 def _leaf(z: Tensor) -> Tensor:
     """The same values with no history: where the loss's graph ends and the network's begins."""
     return z.detach().requires_grad_()
-
-
-def _gradient_of(activation: Tensor) -> Tensor:
-    if activation.grad is None:
-        raise UserError("a layer of the recipe has no influence on the embedding; choose others in 'layers'")
-    return activation.grad
-
-
-def _detached(parts: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value.detach() for name, value in parts.items()}

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..models import Network
 
 Embed = Callable[[Tensor], Tensor]
+Embedder = Callable[[nn.Module], Embed]
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,32 @@ class Method(ABC):
     unit_features: ClassVar[bool] = False  # the objective sees only the direction of z
     view_count: ClassVar[int] = 2
 
-    def __init__(self, network: Network, settings: Any, embed: Embed | None = None) -> None:
-        """``embed`` is the network as the trainer wants it called (mixed precision, say); else as it is."""
+    def __init__(
+        self,
+        network: Network,
+        settings: Any,
+        embed: Embed | None = None,
+        *,
+        embedder: Embedder | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        """``embed`` is the network as the trainer wants it called (mixed precision, say); else as it is.
+
+        ``embedder`` makes such a thing of any network, for a method that has a second one; ``generator``
+        draws the initial state of a method that has one.
+        """
         self.network = network
         self.settings = settings
-        self.embed: Embed = embed or network
+        self.embedder: Embedder = embedder or (lambda network: network)
+        self.embed: Embed = embed or self.embedder(network)
 
     @abstractmethod
     def step(self, views: Views, generator: torch.Generator, scale: float = 1.0) -> dict[str, Tensor]:
         """Add ``scale`` × the gradient to ``.grad``; return the detached losses, ``"loss"`` among them."""
+
+    def state(self) -> dict[str, Tensor]:
+        """What the next step depends on besides the network: saved with it, so that resuming is exact."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:  # noqa: B027 (nothing to do is the rule)
+        """Put back what :meth:`state` gave."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from ..data import ImageSet
 from ..errors import UserError
-from ..methods import METHODS, Views
+from ..methods import METHODS, Method, Views
 from ..models import Network, build_encoder
 from ..progress import progress
 from ..views import Augment, Normalizer
@@ -55,7 +56,12 @@ def train(images: ImageSet, recipe: Recipe, run: RunFolder | None = None) -> Tra
     check_precision(s.precision, device)
     network = build_network(recipe, len(images.class_names)).to(device)
     kind = METHODS[recipe.method]
-    method = kind(network, recipe.objective, embedder(network, device, s.precision))
+    method = kind(
+        network,
+        recipe.objective,
+        embedder=functools.partial(embedder, device=device, precision=s.precision),
+        generator=generator_for(s.seed, "method"),
+    )
     normalizer = Normalizer.fit(images.images, recipe.views.normalize)
     augment = Augment(recipe.views, normalizer)
     optimizer = make_optimizer(network, s)
@@ -71,7 +77,7 @@ def train(images: ImageSet, recipe: Recipe, run: RunFolder | None = None) -> Tra
         run.remove_unfinished_files()
         state = run.load_state()
         if state:
-            step, minutes_before, pending = _restore(state, network, optimizer, scaler, run)
+            step, minutes_before, pending = _restore(state, network, method, optimizer, scaler, run)
         run.rewind_history(step)
 
     started = last_save = time.monotonic()
@@ -86,6 +92,7 @@ def train(images: ImageSet, recipe: Recipe, run: RunFolder | None = None) -> Tra
                     "step": step,
                     "minutes": minutes(),
                     "network": network.state_dict(),
+                    "method": method.state(),
                     "optimizer": optimizer.state_dict(),
                     "scaler": scaler.state_dict(),
                     "pending": pending.sums,
@@ -167,6 +174,7 @@ def _batches(n: int, batch_size: int, seed: int, step: int, total: int) -> Itera
 def _restore(
     state: dict[str, Any],
     network: Network,
+    method: Method,
     optimizer: torch.optim.Optimizer,
     scaler: torch.amp.GradScaler,
     run: RunFolder,
@@ -174,6 +182,7 @@ def _restore(
     """Put the saved state back; returns (step, minutes so far, losses since the last row)."""
     try:
         network.load_state_dict(state["network"])
+        method.load_state(state.get("method", {}))  # earlier versions saved none: no method had any
         optimizer.load_state_dict(state["optimizer"])
         scaler.load_state_dict(state["scaler"])
         pending = _Sums(dict(state["pending"]), int(state["pending_count"]))
