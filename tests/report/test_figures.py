@@ -156,7 +156,8 @@ gradmix.report.score_histogram([1.0], [0.0], 0.5)
 assert matplotlib.rcParams.copy() == before
 assert "matplotlib.pyplot" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_foreign_style_changes_nothing() -> None:

@@ -238,7 +238,6 @@ def test_a_mistake_before_training_takes_the_run_back(tmp_path: Path) -> None:
 
 
 def test_tensorboard_gets_the_history_if_it_is_there(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
     run = RunFolder.create(tmp_path / "run", tiny_recipe(max_steps=2), {})
     train(tiny_images(8), run.recipe(), run)
     assert list((run.path / "tensorboard").glob("events*"))

@@ -5,6 +5,7 @@ Computed in float64: in float32 the confident half of a test set would tie at a 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Self
 
 import torch
@@ -51,7 +52,7 @@ def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
     return clamp_to_finite(temperature * torch.logsumexp(logits.double() / temperature, dim=1))
 
 
-class _LogitDetector:
+class _LogitDetector(ABC):
     """What the four have in common: nothing to learn, label = argmax of the logits."""
 
     name: str
@@ -73,8 +74,9 @@ class _LogitDetector:
         require_finite(logits, "logits")
         return Scores(self._of(logits), logits.argmax(dim=1))
 
+    @abstractmethod
     def _of(self, logits: Tensor) -> Tensor:
-        raise NotImplementedError
+        """The score of logits (N, C): (N,)."""
 
 
 class MSP(_LogitDetector):
