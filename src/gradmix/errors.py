@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LONGEST_LIST = 20
+
 
 class UserError(ValueError):
     """Something the caller can put right: one line that names the culprit and the way out.
@@ -26,4 +28,7 @@ def choose(kind: str, name: str, choices: Iterable[str]) -> str:
         return name
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"; did you mean '{near[0]}'?" if near else ";"
-    raise UserError(f"no {kind} '{name}'{hint} (there are: {', '.join(known)})")
+    sure = bool(difflib.get_close_matches(name, known, n=1, cutoff=0.75))
+    # Beside a sure hint, a long list would only hide it.
+    listing = "" if sure and len(known) > LONGEST_LIST else f" (there are: {', '.join(known)})"
+    raise UserError(f"no {kind} '{name}'{hint}{listing}")
