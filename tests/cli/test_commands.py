@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from gradmix.cli import main
+from gradmix.recognition import load
 from gradmix.training import Interrupted, RunFolder, load_recipe
 from tests.cli.conftest import TINY
 from tests.training.tiny import CLASSES, SIDE
@@ -86,7 +87,10 @@ def test_predict_in_every_format(trained: Path, run: Path, capsys: pytest.Captur
     for row in as_json:
         assert row["label"] in (row["nearest"], "unknown")
         assert row["nearest"] in CLASSES
-        assert -3 <= row["score"] <= 3  # the recipe sums three cosines
+    recognizer = load(run)
+    scores = recognizer.predict(recognizer.read(others, one)).score
+    assert [row["score"] for row in as_json] == pytest.approx(scores.tolist(), abs=1e-6)
+    assert scores.abs().max() <= recognizer.knn.k  # the recipe sums k cosines
     table = answers(run, capsys, others, one)
     for row in rows:
         (line,) = [line for line in table.splitlines() if row["file"] in line]
