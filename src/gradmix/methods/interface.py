@@ -45,20 +45,19 @@ class Method(ABC):
         self,
         network: Network,
         settings: Any,
-        embed: Embed | None = None,
         *,
         embedder: Embedder | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        """``embed`` is the network as the trainer wants it called (mixed precision, say); else as it is.
+        """``embedder`` makes of a network what the trainer wants called (in mixed precision, say).
 
-        ``embedder`` makes such a thing of any network, for a method that has a second one; ``generator``
-        draws the initial state of a method that has one.
+        It is given to the method because some have a second network. ``generator`` draws the initial
+        state of a method that has one.
         """
         self.network = network
         self.settings = settings
         self.embedder: Embedder = embedder or (lambda network: network)
-        self.embed: Embed = embed or self.embedder(network)
+        self.embed: Embed = self.embedder(network)
 
     @abstractmethod
     def step(self, views: Views, generator: torch.Generator, scale: float = 1.0) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from ..attribution.cam import MAPS, NORMALIZATIONS
 from ..errors import UserError, choose
 from ..mixing import MIXERS, CutMix, GradMix, Mixed, Mixer, Mixup, derangement
 from ..models import Network
-from .interface import Embed, Embedder, Method
+from .interface import Embedder, Method
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,11 @@ class MixingMethod(Method):
         self,
         network: Network,
         settings: MixingSettings,
-        embed: Embed | None = None,
         *,
         embedder: Embedder | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(network, settings, embed, embedder=embedder, generator=generator)
+        super().__init__(network, settings, embedder=embedder, generator=generator)
         self.mixer = self._mixer_in_use()
         if self.mixer is not None and self.mixer.needs_maps:
             Capture(network.encoder, settings.layers)  # a misspelt layer is found before training, not in it

@@ -61,13 +61,12 @@ class MoCo(MixingMethod):
         self,
         network: Network,
         settings: MoCoSettings,
-        embed: Embed | None = None,
         *,
         embedder: Embedder | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         """The queue starts as random directions from ``generator`` (by default that of seed 0)."""
-        super().__init__(network, settings, embed, embedder=embedder, generator=generator)
+        super().__init__(network, settings, embedder=embedder, generator=generator)
         self.key_network = copy.deepcopy(network).requires_grad_(False).train()
         self.embed_key: Embed = self.embedder(self.key_network)
         # Drawn on the CPU, so that the start does not depend on the device.
