@@ -1,88 +1,169 @@
-"""What a GradMix step costs, next to a CutMix step and a plain one."""
+"""What a GradMix step costs, next to a CutMix step and a plain one, and where its time goes."""
 
 from __future__ import annotations
 
-import statistics
-import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
+from ..attribution import Capture
 from ..data import ImageSet
+from ..losses import nt_xent_one_way
 from ..methods import METHODS, Views
-from ..progress import progress
+from ..methods.gradmix import GradMixMethod
+from ..methods.mixed_views import unit
 from ..training import Recipe, make_recipe
 from ..training.schedule import make_optimizer
 from ..training.seeds import generator_for
 from ..training.session import build_network
 from ..views import Augment, Normalizer
+from .rounds import Timing, take_turns
 
 REFERENCE = "CutMix"
+NETWORK = "the network alone"
+CONTESTANTS = {
+    "plain (no mixing)": {"mixer": "none"},
+    REFERENCE: {"mixer": "cutmix"},
+    "GradMix": {"mixer": "gradmix"},
+    "GradMix, symmetric": {"mixer": "gradmix", "pairing": "symmetric"},
+}
 
 
 @dataclass(frozen=True)
-class StepTime:
-    """Median seconds; median and quartiles of the ratio to the reference step of the same round."""
+class StepSettings:
+    """The step that is measured."""
 
-    name: str
-    seconds: float
-    ratio: float
-    low: float
-    high: float
+    encoder: str = "resnet8_32"
+    stem: str = "half"
+    image_size: int = 32
+    batch_size: int = 256
+    layers: tuple[str, ...] = ("conv3_2", "conv4_2")
 
+    def recipe(self, **more: object) -> Recipe:
+        return make_recipe(
+            {
+                "encoder": self.encoder,
+                "stem": self.stem,
+                "image_size": self.image_size,
+                "layers": self.layers,
+                "batch_size": self.batch_size,
+            }
+            | more
+        )
 
-def bench_step(
-    encoder: str, stem: str, image_size: int, batch_size: int, layers: tuple[str, ...], rounds: int
-) -> list[StepTime]:
-    """Whole training steps (views, mixing, losses, optimiser) on random images, taking turns."""
-    common = {"encoder": encoder, "stem": stem, "image_size": image_size, "layers": layers}
-    contestants = {
-        "plain (no mixing)": make_recipe(common | {"mixer": "none"}),
-        REFERENCE: make_recipe(common | {"mixer": "cutmix"}),
-        "GradMix": make_recipe(common | {"mixer": "gradmix"}),
-        "GradMix, symmetric": make_recipe(common | {"mixer": "gradmix", "pairing": "symmetric"}),
-    }
-    generator = generator_for(0, "bench")
-    pixels = torch.randint(0, 256, (batch_size, 3, image_size, image_size), generator=generator)
-    labels = torch.randint(0, 6, (batch_size,), generator=generator)
-    batch = ImageSet(pixels.to(torch.uint8), labels, tuple("abcdef"))
-    steps = {name: _Step(recipe, batch) for name, recipe in contestants.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    with progress("measuring", (rounds + 1) * len(steps)) as advance:
-        for number in range(rounds + 1):
-            for name, step in steps.items():
-                taken = step()
-                if number:  # the first round warms up caches and allocators
-                    seconds[name].append(taken)
-                advance(1, note=name)
-    return [_summary(name, times, seconds[REFERENCE]) for name, times in seconds.items()]
+    def batch(self) -> ImageSet:
+        """Random images: the arithmetic does not care."""
+        generator = generator_for(0, "bench")
+        shape = (self.batch_size, 3, self.image_size, self.image_size)
+        pixels = torch.randint(0, 256, shape, generator=generator).to(torch.uint8)
+        labels = torch.randint(0, 6, (self.batch_size,), generator=generator)
+        return ImageSet(pixels, labels, tuple("abcdef"))
 
 
-class _Step:
+class TrainingStep:
+    """Whole training steps (views, mixing, losses, backward, optimiser) on one batch."""
+
     def __init__(self, recipe: Recipe, batch: ImageSet) -> None:
-        network = build_network(recipe, len(batch.class_names))
-        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.method = METHODS[recipe.method](network, recipe.objective)
-        self.optimizer = make_optimizer(network, recipe.training)
+        self.network = build_network(recipe, len(batch.class_names)).train()
+        self.method = METHODS[recipe.method](self.network, recipe.objective)
+        self.optimizer = make_optimizer(self.network, recipe.training)
         self.augment = Augment(recipe.views, Normalizer.fit(batch.images))
         self.batch = batch
         self.number = 0
 
-    def __call__(self) -> float:
-        started = time.perf_counter()
+    def __call__(self) -> None:
         generator = generator_for(0, "step", self.number)
-        v1, v2 = (
-            self.augment(self.batch.images, generator).contiguous(memory_format=torch.channels_last)
-            for _ in range(2)
-        )
+        views = self.views(generator)
         self.optimizer.zero_grad()
-        self.method.step(Views(v1, v2, self.batch.labels), generator)
+        self.method.step(views, generator)
         self.optimizer.step()
         self.number += 1
-        return time.perf_counter() - started
+
+    def views(self, generator: torch.Generator) -> Views:
+        v1, v2 = (_channels_last(self.augment(self.batch.images[:], generator)) for _ in range(2))
+        return Views(v1, v2, self.batch.labels)
 
 
-def _summary(name: str, times: list[float], reference: list[float]) -> StepTime:
-    ratios = [t / r for t, r in zip(times, reference, strict=True)]
-    low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else (ratios[0],) * 3
-    return StepTime(name, statistics.median(times), middle, low, high)
+def bench_step(settings: StepSettings, rounds: int) -> list[Timing]:
+    """The steps of every contestant, and three views through the network each way with nothing around it."""
+    batch = settings.batch()
+    steps: dict[str, Callable[[], object]] = {
+        name: TrainingStep(settings.recipe(**fields), batch) for name, fields in CONTESTANTS.items()
+    }
+    step = TrainingStep(settings.recipe(), batch)
+    views = step.views(generator_for(0, "step"))
+    return take_turns(steps | {NETWORK: lambda: _network_alone(step, views)}, REFERENCE, rounds)
+
+
+def bench_parts(settings: StepSettings, rounds: int) -> list[Timing]:
+    """What surrounds the network in a GradMix step, each part by itself; ratios are to the whole step."""
+    step = TrainingStep(settings.recipe(), settings.batch())
+    method = step.method
+    assert isinstance(method, GradMixMethod)
+    assert method.mixer is not None
+    mixer = method.mixer
+    views = step.views(generator_for(0, "step"))
+    z1, z2 = (torch.randn(settings.batch_size, step.network.feature_dim, requires_grad=True) for _ in "12")
+    with Capture(step.network.encoder, settings.layers) as capture:
+        z = step.network(views.v1)
+        activations = capture.activations()
+    gradients = torch.autograd.grad(z, activations, torch.ones_like(z))
+    maps = method._maps(activations, gradients, views.v1)
+
+    def losses() -> None:
+        torch.autograd.grad(method._clean_losses(z1, z2, views.labels)["loss"], (z1, z2))
+
+    def mixed_loss() -> None:
+        pair = nt_xent_one_way(unit(z1), unit(z2), 0.05, torch.ones(len(z1)))
+        torch.autograd.grad(pair, (z1, z2))
+
+    parts: dict[str, Callable[[], object]] = {
+        "whole step": step,
+        NETWORK: lambda: _network_alone(step, views),
+        "two views": lambda: step.views(generator_for(0, "step")),
+        "clean losses": losses,
+        "mixed loss": mixed_loss,
+        "maps": lambda: method._maps(activations, gradients, views.v1),
+        "mixing": lambda: method._mix(views.v1, mixer, maps, generator_for(0, "mix")),
+        "optimiser": step.optimizer.step,
+    }
+    return take_turns(parts, "whole step", rounds)
+
+
+@dataclass(frozen=True)
+class FlopRate:
+    """Floating point operations a second: of the network inside a step, and of one large matrix product."""
+
+    operations: int  # of a step: three views through the network each way
+    network: float
+    matmul: float
+
+
+def bench_flops(settings: StepSettings, rounds: int, side: int = 2048) -> FlopRate:
+    """How much of what the machine can multiply the network's three passes each way use."""
+    step = TrainingStep(settings.recipe(), settings.batch())
+    views = step.views(generator_for(0, "step"))
+    with FlopCounterMode(display=False) as counter:
+        _network_alone(step, views)
+    left, right = torch.randn(2, side, side)
+    both = {NETWORK: lambda: _network_alone(step, views), "matmul": lambda: left @ right}
+    network, matmul = take_turns(both, NETWORK, rounds)
+    operations = counter.get_total_flops()
+    return FlopRate(operations, operations / network.seconds, 2 * side**3 / matmul.seconds)
+
+
+def _network_alone(step: TrainingStep, views: Views) -> None:
+    """Three views each way, in the order of a GradMix step."""
+    step.network.zero_grad()
+    z1, z2 = step.network(views.v1), step.network(views.v2)
+    torch.autograd.backward(z1, torch.ones_like(z1))
+    del z1
+    zm = step.network(views.v1)
+    torch.autograd.backward([z2, zm], [torch.ones_like(z2), torch.ones_like(zm)])
+
+
+def _channels_last(images: Tensor) -> Tensor:
+    return images.contiguous(memory_format=torch.channels_last)
