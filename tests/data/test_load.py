@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradmix.data import KNOWN_SETS, ImageSet, cache_root, data_root, load_images
+from gradmix.data import KNOWN_SETS, ImageSet, cache_root, class_names_of, data_root, load_images
 from gradmix.data.catalogue import known_set
 from gradmix.data.load import _in_class_order
 from gradmix.errors import UserError
@@ -139,3 +139,10 @@ def test_the_catalogue_fits_the_splits() -> None:
 def test_named_sets_are_converted_too(tmp_path: Path, rng: np.random.Generator) -> None:
     np.savez(tmp_path / "a.npz", images=rng.integers(0, 256, (3, 10, 10), np.uint8), labels=[0, 1, 1])
     assert load_images(tmp_path / "a.npz", size=5, channels=3).images.shape == (3, 3, 5, 5)
+
+
+def test_class_names_come_without_looking_at_the_images(photos: Path) -> None:
+    (photos / "cat" / "0.png").write_bytes(b"not an image")
+    assert class_names_of(photos) == ("cat", "dog")
+    np.savez(photos / "set.npz", images=np.zeros((2, 8, 8), np.uint8), labels=["b", "a"])
+    assert class_names_of(photos / "set.npz") == ("a", "b")

@@ -2,87 +2,97 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
-from PIL import Image
-from safetensors.torch import load_file
 
 from gradmix.training import RunFolder
-from tests.training.tiny import CLASSES, FIELDS, shape_image
+from tests.training.real_runs import (
+    STEPS,
+    assert_same_end,
+    environment,
+    finish,
+    signal_when_at,
+    start,
+    steps_logged,
+    train_words,
+)
 
 pytestmark = pytest.mark.slow
-STEPS = 120
-RECIPE = FIELDS | {"epochs": 999, "max_steps": STEPS, "log_every": 1, "checkpoint_minutes": 0.001}
+KILLS = 20
+SEED = 0  # of the moments; any other must do as well
+
+# Importing torch takes seconds, so this process does it once and forks for each command it is sent. It has
+# no threads yet, and computes nothing itself: what it forks is as good as a process of its own.
+FORKING = """
+import json, os, sys
+import gradmix.cli, gradmix.data, gradmix.recognition, gradmix.training
+try:
+    import torch.utils.tensorboard
+except ImportError:
+    pass
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        code = 70
+        try:
+            quiet = os.open("errors.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(quiet, 1), os.dup2(quiet, 2)
+            code = gradmix.cli.main(json.loads(line))
+        except SystemExit as stop:
+            code = stop.code
+        finally:
+            sys.stderr.flush()
+            os._exit(code or 0)
+    print(child, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
 
 
-def start(folder: Path, *words: str) -> subprocess.Popen[str]:
-    """``gradmix train`` in a process of its own."""
-    environment = os.environ | {"GRADMIX_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "gradmix", "train", *words],
+class Trainings:
+    """Starts ``gradmix train`` quickly, again and again."""
+
+    def __init__(self, server: subprocess.Popen[str]) -> None:
+        self.server = server
+
+    def start(self, *words: str) -> int:
+        """The process that runs it."""
+        assert self.server.stdin is not None
+        assert self.server.stdout is not None
+        self.server.stdin.write(json.dumps(["train", *words]) + "\n")
+        self.server.stdin.flush()
+        return int(self.server.stdout.readline())
+
+    def exit_code(self) -> int:
+        """Of the last one; waits for its end."""
+        assert self.server.stdout is not None
+        return int(self.server.stdout.readline())
+
+
+@contextmanager
+def trainings(folder: Path) -> Iterator[Trainings]:
+    server = subprocess.Popen(
+        [sys.executable, "-c", FORKING],
         cwd=folder,
-        env=environment,
+        env=environment(folder),
         text=True,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
     )
-
-
-def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, err = process.communicate(timeout=600)
-    return process.returncode, err
-
-
-def steps_logged(run: RunFolder) -> int:
-    return len(run.history_file.read_text().splitlines()) if run.history_file.exists() else 0
-
-
-def signal_when_at(process: subprocess.Popen[str], run: RunFolder, step: int, number: int) -> None:
-    while steps_logged(run) < step:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.005)
-    process.send_signal(number)
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ``photos`` and the undisturbed run ``whole``."""
-    folder = tmp_path_factory.mktemp("killed")
-    rng = np.random.default_rng(0)
-    for kind in CLASSES:
-        (folder / "photos" / kind).mkdir(parents=True)
-        for i in range(8):
-            Image.fromarray(shape_image(kind, rng)).save(folder / "photos" / kind / f"{i}.png")
-    code, err = finish(start(folder, *train_words("whole")))
-    assert code == 0, err
-    return folder
-
-
-def train_words(out: str) -> list[str]:
-    fields = [word for name, value in RECIPE.items() for word in (f"--{name}", str(value))]
-    return ["photos", "--out", out, *fields]
-
-
-def assert_same_end(place: Path, out: str) -> None:
-    whole, ours = (load_file(place / name / "model.safetensors") for name in ("whole", out))
-    assert whole.keys() == ours.keys()
-    for name, value in whole.items():
-        assert torch.equal(value, ours[name]), name
-    rows = [
-        [{k: v for k, v in row.items() if k != "minutes"} for row in RunFolder(place / name).history()]
-        for name in ("whole", out)
-    ]
-    assert len(rows[0]) == STEPS
-    assert rows[0] == rows[1]
+    try:
+        yield Trainings(server)
+    finally:
+        server.kill()
+        server.communicate()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -102,14 +112,75 @@ def test_asked_to_stop(number: signal.Signals, place: Path) -> None:
     assert_same_end(place, out)
 
 
-def test_killed_at_any_moment(place: Path) -> None:
-    chance = random.Random(0)
-    process = start(place, *train_words("killed"))
+def kill_at(pid: int, run: RunFolder, step: int, while_saving: bool, chance: random.Random) -> None:
+    """SIGKILL at a random moment after ``step``; or, ``while_saving``, while a checkpoint is half written."""
+    while steps_logged(run) < step:
+        os.kill(pid, 0)  # raises if it has ended by itself
+        time.sleep(0.001)
+    time.sleep(chance.uniform(0, 0.05))
+    while while_saving:
+        os.kill(pid, signal.SIGCONT)
+        if not unfinished(run):
+            time.sleep(0.0002)
+            continue
+        time.sleep(chance.uniform(0, 0.002))
+        os.kill(pid, signal.SIGSTOP)  # so that the save cannot end between looking and killing
+        time.sleep(0.001)
+        while_saving = not unfinished(run)
+    os.kill(pid, signal.SIGKILL)
+
+
+def unfinished(run: RunFolder) -> list[Path]:
+    return list(run.path.glob(".last.pt.*.part"))
+
+
+def assert_nothing_is_torn(run: RunFolder) -> None:
+    """What has its final name is whole, whatever moment it was."""
+    state = run.load_state()
+    assert state is None or 1 <= state["step"] <= STEPS
+    assert run.recipe().training.max_steps == STEPS
+    assert [row["step"] for row in run.history()] == list(range(1, len(run.history()) + 1))
+
+
+def test_killed_at_twenty_random_moments_of_one_run(place: Path) -> None:
+    chance = random.Random(SEED)
+    moments = sorted(chance.sample(range(1, STEPS - 10), KILLS))
+    saving = set(chance.sample(range(KILLS), KILLS // 2))
     run = RunFolder(place / "killed")
-    for at in (chance.randrange(10, 50), chance.randrange(60, 110)):
-        signal_when_at(process, run, at, signal.SIGKILL)
-        assert finish(process)[0] == -signal.SIGKILL
-        process = start(place, "--resume", "--out", "killed")
-    code, err = finish(process)
-    assert code == 0, err
+    in_the_middle_of_a_save = 0
+    with trainings(place) as fast:
+        pid = fast.start(*train_words("killed"))
+        for number, step in enumerate(moments):
+            said = f"kill {number} of seed {SEED}, at step {step}{', saving' * (number in saving)}"
+            try:
+                kill_at(pid, run, step, number in saving, chance)
+            except ProcessLookupError:
+                pytest.fail(f"{said}: it ended by itself: {(place / 'errors.txt').read_text()}")
+            assert fast.exit_code() == -signal.SIGKILL, said
+            in_the_middle_of_a_save += bool(unfinished(run))
+            assert_nothing_is_torn(run)
+            pid = fast.start("--resume", "--out", "killed")
+        assert fast.exit_code() == 0, (place / "errors.txt").read_text()
+    assert in_the_middle_of_a_save >= len(saving)
     assert_same_end(place, "killed")
+    assert not list(run.path.glob(".*"))
+
+
+def test_killed_while_the_model_is_made(place: Path) -> None:
+    """After the last step: features, index, threshold, and the model's file, which is old or new."""
+    chance, kills = random.Random(SEED), 0
+    with trainings(place) as fast:
+        fast.start(*train_words("late"))
+        assert fast.exit_code() == 0, (place / "errors.txt").read_text()
+        started = time.monotonic()
+        fast.start("--resume", "--out", "late")  # of a finished run makes its model again
+        assert fast.exit_code() == 0, (place / "errors.txt").read_text()
+        seconds = time.monotonic() - started
+        for _ in range(6):
+            pid = fast.start("--resume", "--out", "late")
+            time.sleep(chance.uniform(0.2, 0.9) * seconds)
+            with suppress(ProcessLookupError):  # it was quicker this time
+                os.kill(pid, signal.SIGKILL)
+            kills += fast.exit_code() == -signal.SIGKILL
+            assert_same_end(place, "late")
+    assert kills > 2

@@ -1,9 +1,9 @@
-"""Images as uint8 tensors: readers of what people have on disk, and known/unknown splits."""
+"""Images as uint8 tensors, in memory or mapped from disk: readers, and known/unknown splits."""
 
 from .catalogue import KNOWN_SETS
 from .decode_many import BadImage
 from .imageset import UNKNOWN, ImageSet
-from .load import load_image_files, load_images, splits_of
+from .load import class_names_of, load_image_files, load_images, splits_of
 from .open_set import OpenSetData, open_set_data
 from .protocols import FAMILIES, PROTOCOLS, Split, custom_split, duplicates, get_split, openness, splits_hash
 from .roots import cache_root, data_root
@@ -18,6 +18,7 @@ __all__ = [
     "OpenSetData",
     "Split",
     "cache_root",
+    "class_names_of",
     "custom_split",
     "data_root",
     "duplicates",

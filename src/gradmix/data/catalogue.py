@@ -49,12 +49,13 @@ KNOWN_SETS = {
         ),
         KnownSet(
             "tiny-imagenet",
-            ("tiny-imagenet", "tiny-imagenet-200", "tinyimagenet", "TinyImageNet"),
+            ("tiny-imagenet", "tiny-imagenet-200", "tinyimagenet", "TinyImageNet", "tiny-imagenet-200.zip"),
             tuple(published()["tinyimagenet_wnids"]),
             test_split="val",  # the official test images have no labels
             hub_repo="zh-plus/tiny-imagenet",
         ),
         KnownSet("mini-imagenet", ("mini-imagenet", "miniimagenet"), test_split="val"),
+        KnownSet("imagenet100", ("imagenet100", "ImageNet100", "imagenet-100"), test_split="val"),
     )
 }
 

@@ -20,6 +20,7 @@ from safetensors.torch import save_file
 from ..atomic import write_atomically
 from ..errors import UserError
 from .decode_many import BadImage, Decoded
+from .eviction import make_room, mark_used
 from .roots import cache_root
 
 _READER_VERSION = 1  # raise it when the same file would decode to other pixels than before
@@ -28,9 +29,10 @@ _SECONDS_WORTH_KEEPING = 3.0
 
 def cached(files: Iterable[Path], how: object, decode: Callable[[], Decoded], fresh: bool = False) -> Decoded:
     """``decode()``, or (unless ``fresh``) what it returned when the same ``files`` were last decoded so."""
-    entry = cache_root() / "decoded" / f"{_fingerprint(files, how)}.safetensors"
+    entry = cache_root() / "decoded" / f"{fingerprint(files, how)}.safetensors"
     found = None if fresh else _load(entry)
     if found is not None:
+        mark_used(entry)
         return found
     started = time.monotonic()
     decoded = decode()
@@ -39,7 +41,8 @@ def cached(files: Iterable[Path], how: object, decode: Callable[[], Decoded], fr
     return decoded
 
 
-def _fingerprint(files: Iterable[Path], how: object) -> str:
+def fingerprint(files: Iterable[Path], how: object) -> str:
+    """32 hex digits of what the files are (path, size, time of change), how they are decoded, and by whom."""
     digest = hashlib.sha256(json.dumps([_READER_VERSION, how]).encode())
     for file in files:
         try:
@@ -65,9 +68,10 @@ def _load(entry: Path) -> Decoded | None:
 
 def _save(entry: Path, decoded: Decoded) -> None:
     bad = json.dumps([[image.name, image.reason] for image in decoded.bad])
-    tensors: dict[str, torch.Tensor] = {"images": decoded.images, "kept": decoded.kept}
+    tensors: dict[str, torch.Tensor] = {"images": decoded.images[:], "kept": decoded.kept}
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(entry, lambda part: save_file(tensors, part, {"bad": bad}))
+        make_room(entry.parent)
     except (UserError, OSError, SafetensorError):
         pass  # a full or read-only cache folder costs time, not correctness

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median_low
@@ -14,13 +15,15 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
-from ..progress import progress
+from ..progress import Advance, progress
 from .decode import Unreadable, bombs_refused, decode, open_image, upright_size
+from .mapped_images import Pixels
 from .resize import is_grey, to_grey
 
 LARGEST_CHOSEN_SIZE = 64
 _IMAGES_A_TASK = 64  # a future per image would cost more than decoding a small one
 Source = Path | bytes
+Bar = Callable[[str, int], AbstractContextManager[Advance]]
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class MixedShapes(Exception):
 class Decoded:
     """``images`` (n, C, H, W) uint8; ``kept`` (n,) says which of the sources each is; the rest is ``bad``."""
 
-    images: Tensor
+    images: Pixels
     kept: Tensor
     bad: tuple[BadImage, ...] = ()
 
@@ -53,12 +56,13 @@ def decode_many(
     shape: tuple[int, int] | None = None,
     size: int | None = None,
     channels: int | None = None,
+    bar: Bar = progress,
 ) -> Decoded:
     """Decode all of ``sources``; the result does not depend on the order in which threads finish.
 
     ``shape`` promises that all are H × W already (MixedShapes is raised if not). Otherwise each becomes a
     size × size square, where ``size`` None stands for :func:`sensible_size`. ``channels`` None is 1 if every
-    single image is grey, else 3.
+    single image is grey, else 3. ``bar`` shows the progress; a part of a longer work has that one's.
     """
     bad: dict[int, str] = {}
     if shape is None and size is None:
@@ -76,7 +80,7 @@ def decode_many(
         plain = np.asarray(image if image.mode == mode else image.convert(mode))
         pixels[i] = plain if plain.ndim == 3 else plain[..., None]
 
-    bad |= _for_each(decode_into, [i for i in range(len(sources)) if i not in bad], "decoding images")
+    bad |= _for_each(decode_into, [i for i in range(len(sources)) if i not in bad], "decoding images", bar)
     kept = np.array([i for i in range(len(sources)) if i not in bad], dtype=np.int64)
     if bad:
         pixels = pixels[kept]
@@ -112,7 +116,9 @@ def refuse_or_skip(bad: Sequence[BadImage], skip_bad: bool) -> None:
         raise UserError(f"{bad[0]}{more}; --skip-bad (skip_bad=True) goes on without")
 
 
-def _for_each(work: Callable[[int], None], indices: Sequence[int], what: str) -> dict[int, str]:
+def _for_each(
+    work: Callable[[int], None], indices: Sequence[int], what: str, bar: Bar = progress
+) -> dict[int, str]:
     """Call ``work(i)`` for all, in threads; return the reason for each i that was Unreadable."""
     bad: dict[int, str] = {}
 
@@ -126,7 +132,7 @@ def _for_each(work: Callable[[int], None], indices: Sequence[int], what: str) ->
 
     parts = [indices[i : i + _IMAGES_A_TASK] for i in range(0, len(indices), _IMAGES_A_TASK)]
     workers = min(8, os.cpu_count() or 1)
-    with bombs_refused(), progress(what, len(indices)) as advance, ThreadPoolExecutor(workers) as pool:
+    with bombs_refused(), bar(what, len(indices)) as advance, ThreadPoolExecutor(workers) as pool:
         try:
             for done in pool.map(work_on, parts):
                 advance(done)

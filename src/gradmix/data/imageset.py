@@ -1,4 +1,4 @@
-"""A set of images as one uint8 tensor with labels: what this room hands to every other."""
+"""A set of images with labels: what this room hands to every other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
-from .resize import fit_square, to_colour, to_grey
+from ..progress import progress
+from .mapped_images import MappedImages, Pixels, in_parts
+from .resize import fitted
 
 UNKNOWN = -1
 
@@ -22,10 +24,11 @@ class ImageSet:
 
     ``images`` (N, C, H, W) uint8 with C in {1, 3}; ``labels`` (N,) int64, an index into ``class_names``
     or -1 for unknown; ``sources`` says where each image came from ("cat/3.png", "train.parquet#17") and
-    is empty or N long.
+    is empty or N long. ``images`` is a tensor, or, if there are more than memory holds, still on disk:
+    ``images[index]`` is a tensor in both cases, and ``images[:]`` is all of them.
     """
 
-    images: Tensor
+    images: Pixels
     labels: Tensor
     class_names: tuple[str, ...]
     sources: tuple[str, ...] = ()
@@ -57,7 +60,7 @@ class ImageSet:
             raise UserError(f"index {int(index.min())}..{int(index.max())} is outside the {len(self)} images")
         return replace(
             self,
-            images=self.images[index],
+            images=self.images.select(index) if isinstance(self.images, MappedImages) else self.images[index],
             labels=self.labels[index],
             sources=tuple(self.sources[i] for i in index.tolist()) if self.sources else (),
         )
@@ -95,23 +98,24 @@ class ImageSet:
 
     def converted(self, size: int | None, channels: int | None) -> ImageSet:
         """The same images as size × size squares with 1 or 3 channels; None leaves as it is."""
-        images = self.images
+        images: Pixels = self.images
         if channels not in (None, 1, 3):
             raise UserError(f"channels must be 1 (grey) or 3 (colour), not {channels}")
         if size is not None and size < 1:
             raise UserError(f"size must be at least 1 pixel, not {size}")
-        if channels == 1 and images.shape[1] == 3:
-            images = to_grey(images)
-        if size is not None and images.shape[-2:] != (size, size):
-            images = fit_square(images, size)
-        if channels == 3 and images.shape[1] == 1:
-            images = to_colour(images)
+        if isinstance(images, MappedImages):
+            images = images.converted(size, channels)
+        else:
+            images = fitted(images, size, channels)
         return self if images is self.images else replace(self, images=images)
 
     def content_hash(self) -> str:
         """16 hex digits of SHA-256 over shape, pixels, labels and class names (not over ``sources``)."""
         digest = hashlib.sha256(json.dumps([list(self.images.shape), self.class_names]).encode())
-        digest.update(self.images.contiguous().numpy().data)
+        with progress("hashing the images", len(self)) as advance:
+            for part in in_parts(self.images):
+                digest.update(part.contiguous().numpy().data)
+                advance(len(part))
         digest.update(self.labels.contiguous().numpy().data)
         return digest.hexdigest()[:16]
 
@@ -125,8 +129,8 @@ class ImageSet:
         return image_set_from_arrays(images, labels, class_names)
 
 
-def _check_images(images: Tensor) -> None:
-    if not isinstance(images, Tensor) or images.dtype != torch.uint8:
+def _check_images(images: Pixels) -> None:
+    if not isinstance(images, Tensor | MappedImages) or images.dtype != torch.uint8:
         what = images.dtype if isinstance(images, Tensor) else type(images).__name__
         raise UserError(f"images must be a uint8 tensor, not {what}; ImageSet.from_arrays takes numpy arrays")
     if images.ndim != 4 or images.shape[1] not in (1, 3) or 0 in images.shape[2:]:

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UserError
+from .archives import is_archive
 from .catalogue import KNOWN_SETS
 from .decode_many import image_shapes
 from .imageset import UNKNOWN, ImageSet
 from .load import read_located
 from .locate import Located, find_known, locate
+from .mapped_images import in_parts
 from .readers import UNDIVIDED, Wanted
+from .roots import data_root as resolve_root
 
 FEW_IMAGES = 10  # fewer in a training class deserve a word
 _LONG = 3.0  # sides in a greater ratio: the central square then misses most of the picture
@@ -108,13 +111,20 @@ def check(source: str | Path, *, data_root: str | Path | None = None) -> CheckRe
 
 def _listing(name: str, data_root: str | Path | None) -> Listing:
     try:
-        located = find_known(KNOWN_SETS[name], data_root)
+        located = find_known(KNOWN_SETS[name], data_root, unpack=False)
         if located is None:
-            return Listing(name)
+            return _packed(name, data_root) or Listing(name)
         counts = tuple((split, located.reader.count(located.path, split)) for split in located.splits)
     except UserError as error:
         return Listing(name, trouble=str(error))
     return Listing(name, located.path, located.reader.FORMAT, counts)
+
+
+def _packed(name: str, data_root: str | Path | None) -> Listing | None:
+    """A listing without numbers for what is there as an archive: it is unpacked when it is used."""
+    places = (resolve_root(data_root) / place for place in KNOWN_SETS[name].places)
+    archive = next((place for place in places if is_archive(place) and place.is_file()), None)
+    return Listing(name, archive, "archive, unpacked on first use") if archive else None
 
 
 def _split_info(located: Located, split: str) -> SplitInfo:
@@ -160,9 +170,8 @@ def _repeated(splits: dict[str, ImageSet]) -> Iterator[Finding]:
     groups: dict[bytes, list[tuple[str, str, str]]] = defaultdict(list)
     for split, images in splits.items():
         names = {UNKNOWN: "unknown", **dict(enumerate(images.class_names))}
-        for pixels, label, source in zip(
-            images.images.numpy(), images.labels.tolist(), images.sources, strict=True
-        ):
+        every = (image for part in in_parts(images.images) for image in part.numpy())
+        for pixels, label, source in zip(every, images.labels.tolist(), images.sources, strict=True):
             groups[hashlib.sha256(pixels.data).digest()].append((split, names[label], source))
     for group in groups.values():
         if len(group) < 2:

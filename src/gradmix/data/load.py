@@ -13,7 +13,7 @@ from ..errors import UserError
 from .decode_many import BadImage, refuse_or_skip
 from .imageset import UNKNOWN, ImageSet
 from .locate import Located, locate
-from .readers import Reading, Wanted
+from .readers import Reading, Wanted, class_folders
 from .readers.image_files import decode_files, images_under
 
 
@@ -25,16 +25,20 @@ def load_images(
     size: int | None = None,
     channels: int | None = None,
     skip_bad: bool = False,
+    mapped: bool | None = None,
 ) -> ImageSet:
-    """Read one split of ``source`` into memory.
+    """Read one split of ``source``.
 
     ``source`` is a path (folder of class folders, folder of Hub-layout parquet, .npz, or a raw data set as
     distributed) or the name of a known data set, looked for under ``data_root``. A source without splits is
     read whole by split "train" or "all". ``size`` makes size × size squares; None keeps what images of
     one size have, and otherwise takes the median shorter side, at most 64. ``channels`` None is 1 only if
     every image is grey. An image that cannot be read is an error, or with ``skip_bad`` a warning.
+
+    Image files that would fill more than a quarter of the memory are decoded into the cache folder once and
+    stay there, memory-mapped; ``mapped`` True or False decides otherwise, and so does GRADMIX_MAP_ABOVE.
     """
-    reading = read_located(locate(source, data_root), split, Wanted(size, channels))
+    reading = read_located(locate(source, data_root), split, Wanted(size, channels, mapped=mapped))
     refuse_or_skip(reading.bad, skip_bad)
     if reading.bad:
         many = len(reading.bad)
@@ -45,6 +49,16 @@ def load_images(
 def splits_of(source: str | Path, *, data_root: Path | str | None = None) -> tuple[str, ...]:
     """The splits that ``source`` has: of train, val, test, extra; or only "all" if it is not divided."""
     return locate(source, data_root).splits
+
+
+def class_names_of(
+    source: str | Path, *, data_root: Path | str | None = None, skip_bad: bool = False
+) -> tuple[str, ...]:
+    """The class names of what :func:`load_images` reads, from the folders' names alone where they say it."""
+    located = locate(source, data_root)
+    if located.reader.FORMAT == class_folders.FORMAT and located.known is None:
+        return class_folders.class_names(located.path)
+    return load_images(source, data_root=data_root, skip_bad=skip_bad).class_names
 
 
 def load_image_files(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import UserError, choose
+from .archives import content_root, is_archive, unpacked
 from .catalogue import KNOWN_SETS, KnownSet, known_set
 from .hub import fetch
 from .readers import READERS, SPLIT_NAMES, UNDIVIDED, Reader, split_called
@@ -21,10 +22,11 @@ class Located:
     reader: Reader
     splits: tuple[str, ...]
     known: KnownSet | None = None
+    archive: Path | None = None  # what ``path`` was unpacked from
 
     @property
     def name(self) -> str:
-        return self.known.name if self.known else str(self.path)
+        return self.known.name if self.known else str(self.archive or self.path)
 
     @property
     def test_split(self) -> str | None:
@@ -60,27 +62,30 @@ def locate(source: str | Path, data_root: str | Path | None = None) -> Located:
     return _recognised(path)
 
 
-def find_known(known: KnownSet, data_root: str | Path | None = None) -> Located | None:
+def find_known(known: KnownSet, data_root: str | Path | None = None, unpack: bool = True) -> Located | None:
     """The first of its places under the data root that has something readable, if any."""
     for place in known.places:
-        located = recognise(resolve_root(data_root) / place, known)
+        located = recognise(resolve_root(data_root) / place, known, unpack)
         if located is not None:
             return located
     return None
 
 
-def recognise(path: Path, known: KnownSet | None = None) -> Located | None:
-    """The first reader that finds a split there."""
+def recognise(path: Path, known: KnownSet | None = None, unpack: bool = True) -> Located | None:
+    """The first reader that finds a split there, or else in what is unpacked from there."""
     for reader in READERS:
         splits = reader.splits(path)
         if splits:
             return Located(path, reader, tuple(sorted(splits, key=(*SPLIT_NAMES, UNDIVIDED).index)), known)
+    if unpack and path.is_file() and is_archive(path):
+        located = recognise(content_root(unpacked(path)), known, unpack=False)  # no archives in archives
+        return replace(located, archive=path) if located else None
     return None
 
 
 def _recognised(path: Path, known: KnownSet | None = None) -> Located:
     located = recognise(path, known)
     if located is None:
-        formats = ", ".join(reader.FORMAT for reader in READERS)
+        formats = ", ".join((*(reader.FORMAT for reader in READERS), ".zip and .tar archives of these"))
         raise UserError(f"{path} has no images that can be read here (accepted: {formats})")
     return located

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -55,6 +57,27 @@ def fit_square(images: Tensor, size: int) -> Tensor:
         scaled = F.interpolate(part.float(), (size, size), mode="bilinear", antialias=True)
         fitted.copy_(scaled.round_().clamp_(0, 255))
     return out
+
+
+def fitted(images: Tensor, size: int | None, channels: int | None) -> Tensor:
+    """(N, C, H, W) uint8 as size × size squares with ``channels`` 1 or 3; None leaves as it is."""
+    if channels == 1 and images.shape[1] == 3:
+        images = to_grey(images)
+    if size is not None and images.shape[-2:] != (size, size):
+        images = fit_square(images, size)
+    if channels == 3 and images.shape[1] == 1:
+        images = to_colour(images)
+    return images
+
+
+def fitted_shape(shape: Sequence[int], size: int | None, channels: int | None) -> tuple[int, int, int]:
+    """(C, H, W) that :func:`fitted` makes of images of that shape.
+
+    >>> fitted_shape((3, 20, 30), size=16, channels=None)
+    (3, 16, 16)
+    """
+    height, width = shape[1:] if size is None else (size, size)
+    return channels or shape[0], height, width
 
 
 def _parts(images: Tensor) -> list[Tensor]:

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..data.mapped_images import Pixels
 from ..errors import choose
 
 NORMALIZATIONS = ("data", "imagenet", "half")
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_SAMPLE = 5000  # images are enough to know a channel's mean; the whole set would be copied to float
+# A sample is enough to know a channel's mean; the whole set would be copied to float.
+_SAMPLED_IMAGES = 5000
+_SAMPLED_VALUES = 2**24  # 64 MB as float: fewer images, if they are large
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Normalizer:
     std: tuple[float, ...]
 
     @staticmethod
-    def fit(images: Tensor, kind: str = "data") -> Normalizer:
+    def fit(images: Pixels, kind: str = "data") -> Normalizer:
         """Of images (N, C, H, W) uint8: ``data`` theirs, ``imagenet`` for published weights, ``half`` ½."""
         choose("normalisation", kind, NORMALIZATIONS)
         channels = images.shape[1]
@@ -32,8 +35,9 @@ class Normalizer:
             if channels == 3:
                 return Normalizer(_IMAGENET_MEAN, _IMAGENET_STD)
             return Normalizer((sum(_IMAGENET_MEAN) / 3,), (sum(_IMAGENET_STD) / 3,))
-        stride = max(1, len(images) // _SAMPLE)
-        std, mean = torch.std_mean(images[::stride].float() / 255, dim=(0, 2, 3))
+        values = images.shape[1] * images.shape[2] * images.shape[3]
+        stride = max(1, len(images) // max(1, min(_SAMPLED_IMAGES, _SAMPLED_VALUES // values)))
+        std, mean = torch.std_mean(images[::stride].float().div_(255), dim=(0, 2, 3))
         return Normalizer(tuple(mean.tolist()), tuple(std.clamp(min=1e-3).tolist()))
 
     def __call__(self, images: Tensor) -> Tensor:

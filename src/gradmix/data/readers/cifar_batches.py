@@ -13,10 +13,12 @@ import torch
 
 from ...errors import UserError
 from ..imageset import ImageSet
+from ..member_paths import refuse_path
 from .plain_pickle import NotPlain, load_plain
 from .reading import Reading, Wanted
 
 FORMAT = "CIFAR python batches"
+_LARGEST_FILE = 2**29  # the largest batch, of CIFAR-100, has 160 MB; a bomb would fill the memory
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,10 @@ def _contents(place: Path, wanted: set[str]) -> dict[str, bytes]:
         contents = {}
         with tarfile.open(place, "r:gz") as archive:
             for member in archive:
+                refuse_path(place, member.name)  # nothing is written, but such an archive is no CIFAR
                 name = PurePosixPath(member.name).name
+                if member.size > _LARGEST_FILE:
+                    raise UserError(f"{place}: {member.name} has {member.size:,} bytes, too many for a batch")
                 file = archive.extractfile(member) if member.isfile() and name in wanted else None
                 if file is not None:
                     contents[name] = file.read()

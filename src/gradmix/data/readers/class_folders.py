@@ -32,6 +32,11 @@ def count(path: Path, split: str) -> int:
     return len(images_under(_split_folders(path).get(split, path)))
 
 
+def class_names(path: Path) -> tuple[str, ...]:
+    """The classes that :func:`read` finds, without looking at an image."""
+    return _class_names(_split_folders(path).get("train", path))
+
+
 def read(path: Path, split: str, wanted: Wanted) -> Reading:
     """Read one split, labelled by folder name in sorted order."""
     divided = _split_folders(path)

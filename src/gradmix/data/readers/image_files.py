@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..decode_cache import cached
-from ..decode_many import Decoded, decode_many
+from ..decode_many import LARGEST_CHOSEN_SIZE, Decoded, decode_many
+from ..memory import stays_on_disk
+from ..pixel_file import decode_to_file
 from .reading import Wanted
 
 EXTENSIONS = frozenset(
@@ -43,7 +45,13 @@ def subfolders(folder: Path) -> list[Path]:
 
 
 def decode_files(files: Sequence[Path], names: Sequence[str], wanted: Wanted) -> Decoded:
-    """Decode ``files`` as squares, from the cache if they were decoded before; see :func:`decode_many`."""
+    """Decode ``files`` as squares, from the cache if they were decoded before; see :func:`decode_many`.
+
+    What is too large for the memory goes to a file, see :mod:`gradmix.data.pixel_file`.
+    """
+    most_bytes = len(files) * (wanted.channels or 3) * (wanted.size or LARGEST_CHOSEN_SIZE) ** 2
+    if stays_on_disk(most_bytes) if wanted.mapped is None else wanted.mapped:
+        return decode_to_file(files, names, wanted.size, wanted.channels, wanted.fresh)
     how = ["files", wanted.size, wanted.channels, list(names)]  # names are part of the list of bad ones
     return cached(
         files, how, lambda: decode_many(files, names, None, wanted.size, wanted.channels), wanted.fresh

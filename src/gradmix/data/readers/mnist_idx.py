@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import struct
 import zlib
 from pathlib import Path
@@ -17,6 +18,7 @@ from .reading import Reading, Wanted
 
 FORMAT = "MNIST idx files"
 _PREFIXES = {"train": "train", "test": "t10k"}
+_MOST_TIMES_SMALLER = 1100  # gzip makes nothing smaller than by 1032
 
 
 def splits(path: Path) -> tuple[str, ...]:
@@ -51,17 +53,20 @@ def read(path: Path, split: str, wanted: Wanted) -> Reading:
 
 def read_idx(file: Path, n_dimensions: int) -> NDArray[np.uint8]:
     """An idx file of bytes: two zeros, type 8, number of dimensions, big-endian sizes, values."""
+    most = file.stat().st_size * _MOST_TIMES_SMALLER
     try:
-        content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        with gzip.open(file) if file.suffix == ".gz" else open(file, "rb") as f:
+            header = f.read(4 + 4 * n_dimensions)
+            if len(header) < 4 + 4 * n_dimensions or header[:4] != bytes([0, 0, 8, n_dimensions]):
+                raise UserError(f"{file} is not an idx file of {n_dimensions} dimensions")
+            shape = struct.unpack(f">{n_dimensions}I", header[4:])
+            size = math.prod(shape)
+            content = f.read(size + 1) if size <= most else b""  # no more than promised, were it a bomb
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{file} is damaged ({error}); get it again") from error
-    header = 4 + 4 * n_dimensions
-    if len(content) < header or content[:4] != bytes([0, 0, 8, n_dimensions]):
-        raise UserError(f"{file} is not an idx file of {n_dimensions} dimensions")
-    shape = struct.unpack(f">{n_dimensions}I", content[4:header])
-    if len(content) - header != int(np.prod(shape, dtype=np.uint64)):
+    if len(content) != size:
         raise UserError(f"{file} is cut off or too long: its header says {' x '.join(map(str, shape))}")
-    return np.frombuffer(bytearray(content), np.uint8, offset=header).reshape(shape)
+    return np.frombuffer(bytearray(content), np.uint8).reshape(shape)
 
 
 def _find(path: Path, split: str, kind: str) -> Path | None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...errors import UserError
 from ..imageset import ImageSet
+from ..memory import memory_bytes
 from .reading import UNDIVIDED, Reading, Wanted
 
 FORMAT = ".npz arrays"
@@ -38,6 +39,7 @@ def count(path: Path, split: str) -> int:
 
 def read(path: Path, split: str, wanted: Wanted) -> Reading:
     image_key, label_key = _KEYS[split]
+    _refuse_bomb(path)
     with _open(path) as arrays:
         try:
             images = arrays[image_key]
@@ -52,6 +54,20 @@ def read(path: Path, split: str, wanted: Wanted) -> Reading:
         raise UserError(f"{path}: {error}") from error
     sources = tuple(f"{path.name}#{i}" for i in range(len(found)))
     return Reading(ImageSet(found.images, found.labels, found.class_names, sources))
+
+
+def _refuse_bomb(path: Path) -> None:
+    """Arrays of zeros shrink a thousandfold: what a file of a few megabytes asks for may be no memory's."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            largest = max(archive.infolist(), key=lambda info: info.file_size, default=None)
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return  # _open says what is the matter
+    if largest is not None and largest.file_size > memory_bytes():
+        array, size = largest.filename.removesuffix(".npy"), largest.file_size / 2**30
+        raise UserError(
+            f"{path}: array '{array}' has {size:.0f} GB, more than this machine's memory; use a folder"
+        )
 
 
 def _open(path: Path) -> np.lib.npyio.NpzFile:

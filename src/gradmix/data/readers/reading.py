@@ -25,12 +25,14 @@ SPLIT_NAMES = ("train", "val", "test", "extra")
 class Wanted:
     """How the images should come out of a reader that decodes; None leaves it to the reader.
 
-    ``fresh`` forbids the cache: the files themselves are to be decoded.
+    ``fresh`` forbids the cache: the files themselves are to be decoded. ``mapped`` says whether the pixels
+    stay on disk where the reader can do that; None leaves it to their size.
     """
 
     size: int | None = None
     channels: int | None = None
     fresh: bool = False
+    mapped: bool | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ labels and are not read. A ``val`` that has been sorted into class folders, as m
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -39,9 +40,7 @@ def read(path: Path, split: str, wanted: Wanted) -> Reading:
     if not files:
         raise UserError(f"{path / split} has no images")
     paths = [file for file, _ in files]
-    decoded = decode_files(
-        paths, [str(file) for file in paths], Wanted(wanted.size or _SIZE, wanted.channels)
-    )
+    decoded = decode_files(paths, [str(file) for file in paths], replace(wanted, size=wanted.size or _SIZE))
     labels = torch.tensor([number[wnid] for _, wnid in files], dtype=torch.int64)
     sources = tuple(paths[i].relative_to(path).as_posix() for i in decoded.kept.tolist())
     return Reading(ImageSet(decoded.images, labels[decoded.kept], names, sources), decoded.bad)
