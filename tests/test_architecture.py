@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "gradmix"
-BASE = ("errors", "progress", "atomic")  # may be imported by everyone, and import only each other
+BASE = ("errors", "progress", "atomic", "world")  # may be imported by everyone, and import only each other
 ROOMS = (
     "data",
     "views",
@@ -22,9 +22,9 @@ ROOMS = (
     "methods",
     "detection",
     "training",
-    "bench",
     "recognition",
     "evaluation",
+    "bench",
     "experiments",
     "report",
     "serve",

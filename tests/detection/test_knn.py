@@ -190,6 +190,17 @@ def test_state_and_settings_restore_the_same_bits():
         KNN.from_state({"features": train, "num_classes": torch.tensor([5])}, {})
 
 
+@pytest.mark.parametrize("normalize", NORMALIZATIONS)
+def test_another_normalisation_of_the_same_neighbours(normalize):
+    g = torch.Generator().manual_seed(0)
+    train = outputs(torch.randn(50, 8, generator=g), torch.arange(50) % 4)
+    test = outputs(torch.randn(20, 8, generator=g))
+    knn = KNN(2, temperature=0.3).fit(train, 4)
+    expected = KNN(2, normalize, temperature=0.3).fit(train, 4).score(test)
+    assert torch.equal(knn.with_normalize(normalize).score(test).score, expected.score)
+    assert knn.normalize == "shifted"
+
+
 class LiveBytes(TorchDispatchMode):
     """Follows how many bytes of freshly made tensors are alive, and the most that ever were."""
 

@@ -146,3 +146,19 @@ def test_colours_stay_in_range_and_the_size_is_the_one_asked_for() -> None:
 def test_wrong_settings_are_refused(field: str, value: object, message: str) -> None:
     with pytest.raises(UserError, match=message):
         ViewSettings(**{field: value})
+
+
+def test_views_can_be_smaller_at_the_beginning() -> None:
+    settings = ViewSettings(image_size=32, start_size=20, grow_after=0.25)
+    assert [settings.size_at(done) for done in (0.0, 0.2, 0.25, 1.0)] == [20, 20, 32, 32]
+    assert ViewSettings(image_size=32).size_at(0.0) == 32
+    images = torch.zeros(3, 3, 32, 32, dtype=torch.uint8)
+    augment = Augment(settings, Normalizer.fit(images))
+    assert augment(images, torch.Generator().manual_seed(0), 20).shape == (3, 3, 20, 20)
+    assert augment(images, torch.Generator().manual_seed(0)).shape == (3, 3, 32, 32)
+
+
+@pytest.mark.parametrize("fields", [{"start_size": 7}, {"start_size": 33}, {"grow_after": 1.1}])
+def test_impossible_growth_is_refused(fields: dict[str, float]) -> None:
+    with pytest.raises(UserError, match=next(iter(fields))):
+        ViewSettings(image_size=32, **fields)  # type: ignore[arg-type]

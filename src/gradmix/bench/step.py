@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,6 +18,7 @@ from ..methods import METHODS, Views
 from ..methods.gradmix import GradMixMethod
 from ..methods.mixed_views import unit
 from ..training import Recipe, make_recipe
+from ..training.hardware import embedder
 from ..training.schedule import make_optimizer
 from ..training.seeds import generator_for
 from ..training.session import build_network
@@ -23,8 +26,9 @@ from ..views import Augment, Normalizer
 from .rounds import Timing, take_turns
 
 REFERENCE = "CutMix"
+COMPILED = "GradMix, compiled"
 NETWORK = "the network alone"
-CONTESTANTS = {
+CONTESTANTS: dict[str, dict[str, object]] = {
     "plain (no mixing)": {"mixer": "none"},
     REFERENCE: {"mixer": "cutmix"},
     "GradMix": {"mixer": "gradmix"},
@@ -66,12 +70,16 @@ class StepSettings:
 class TrainingStep:
     """Whole training steps (views, mixing, losses, backward, optimiser) on one batch."""
 
-    def __init__(self, recipe: Recipe, batch: ImageSet) -> None:
+    def __init__(self, recipe: Recipe, batch: ImageSet, size: int | None = None) -> None:
+        """``size`` is the side of the views, if it is not the recipe's."""
         self.network = build_network(recipe, len(batch.class_names)).train()
-        self.method = METHODS[recipe.method](self.network, recipe.objective)
+        cpu, s = torch.device("cpu"), recipe.training
+        calls = functools.partial(embedder, device=cpu, precision=s.precision, compiled=s.compile)
+        self.method = METHODS[recipe.method](self.network, recipe.objective, embedder=calls)
         self.optimizer = make_optimizer(self.network, recipe.training)
         self.augment = Augment(recipe.views, Normalizer.fit(batch.images))
         self.batch = batch
+        self.size = size
         self.number = 0
 
     def __call__(self) -> None:
@@ -83,19 +91,34 @@ class TrainingStep:
         self.number += 1
 
     def views(self, generator: torch.Generator) -> Views:
-        v1, v2 = (_channels_last(self.augment(self.batch.images[:], generator)) for _ in range(2))
-        return Views(v1, v2, self.batch.labels)
+        views = [
+            _channels_last(self.augment(self.batch.images[:], generator, self.size))
+            for _ in range(self.method.view_count)
+        ]
+        return Views(views[0], views[-1], self.batch.labels)
 
 
-def bench_step(settings: StepSettings, rounds: int) -> list[Timing]:
+def bench_step(settings: StepSettings, rounds: int, compiled: bool = False) -> list[Timing]:
     """The steps of every contestant, and three views through the network each way with nothing around it."""
     batch = settings.batch()
+    contestants = CONTESTANTS | ({COMPILED: {"mixer": "gradmix", "compile": True}} if compiled else {})
     steps: dict[str, Callable[[], object]] = {
-        name: TrainingStep(settings.recipe(**fields), batch) for name, fields in CONTESTANTS.items()
+        name: TrainingStep(settings.recipe(**fields), batch) for name, fields in contestants.items()
     }
     step = TrainingStep(settings.recipe(), batch)
     views = step.views(generator_for(0, "step"))
     return take_turns(steps | {NETWORK: lambda: _network_alone(step, views)}, REFERENCE, rounds)
+
+
+def compile_seconds(settings: StepSettings) -> float:
+    """What the first compiled step costs beyond the second."""
+    step = TrainingStep(settings.recipe(compile=True), settings.batch())
+    seconds = []
+    for _ in range(2):
+        started = time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - started)
+    return seconds[0] - seconds[1]
 
 
 def bench_parts(settings: StepSettings, rounds: int) -> list[Timing]:

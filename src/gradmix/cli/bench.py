@@ -2,12 +2,18 @@
 
 gradmix bench step
 gradmix bench step --encoder resnet18 --stem small --batch-size 32 --rounds 5
+gradmix bench quality --protocol cifar10 --minutes 10 --out bench/cifar10
+gradmix bench knn --features 1000000 --classes 1000
+gradmix bench extract --encoder resnet18 --stem small
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ..errors import UserError
 
 if TYPE_CHECKING:
     from ..bench.rounds import Timing
@@ -22,7 +28,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     step.add_argument("--batch-size", type=int, default=256)
     step.add_argument("--layers", default="conv3_2,conv4_2", help="where GradMix looks")
     step.add_argument("--rounds", type=int, default=15, help="steps of each contestant, taking turns")
+    step.add_argument(
+        "--compile", action="store_true", help="with a row for torch.compile, and what it costs"
+    )
     step.set_defaults(bench=_step)
+
+    quality = what.add_parser("quality", help="AUROC against minutes: ce, supcon + simclr, CutMix, GradMix")
+    quality.add_argument("--protocol", default="cifar10", help="default: cifar10")
+    quality.add_argument("--trial", type=int, default=0)
+    quality.add_argument("--recipe", help="default: cpu/ and the protocol's name")
+    quality.add_argument("--minutes", type=float, default=10, help="of training, for each arm (default 10)")
+    quality.add_argument("--points", type=int, default=4, help="evaluations on the way (default 4)")
+    quality.add_argument("--data-root", metavar="DIR", help="where data sets are (default: $GRADMIX_DATA)")
+    quality.add_argument(
+        "--out", required=True, type=Path, metavar="DIR", help="run folders; goes on if there"
+    )
+    quality.set_defaults(bench=_quality)
+
+    knn = what.add_parser("knn", help="nearest neighbours: ours, faiss, a numpy loop (needs the extra faiss)")
+    knn.add_argument("--features", type=int, default=1_000_000, help="training images (default 1,000,000)")
+    knn.add_argument("--classes", type=int, default=1000)
+    knn.add_argument("--dim", type=int, default=128)
+    knn.add_argument("--k", type=int, default=3)
+    knn.add_argument("--queries", type=int, default=512)
+    knn.add_argument("--rounds", type=int, default=3, help="searches of each contestant, taking turns")
+    knn.add_argument("--approximate", action="store_true", help="with the approximate index, and its recall")
+    knn.set_defaults(bench=_knn)
+
+    extract = what.add_parser("extract", help="features of images: the network alone, extraction, the cache")
+    extract.add_argument("--encoder", default="resnet8_32", help="default: resnet8_32")
+    extract.add_argument("--stem", default="half", help="default: half")
+    extract.add_argument("--image-size", type=int, default=32)
+    extract.add_argument("--images", type=int, default=4096)
+    extract.add_argument("--rounds", type=int, default=5, help="extractions of each contestant, taking turns")
+    extract.set_defaults(bench=_extract)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -31,11 +70,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _step(args: argparse.Namespace) -> None:
-    from ..bench.step import NETWORK, StepSettings, bench_flops, bench_parts, bench_step
+    from ..bench.step import NETWORK, StepSettings, bench_flops, bench_parts, bench_step, compile_seconds
 
     layers = tuple(args.layers.split(","))
     settings = StepSettings(args.encoder, args.stem, args.image_size, args.batch_size, layers)
-    _print_timings("step", "x CutMix", bench_step(settings, args.rounds))
+    compiling = compile_seconds(settings) if args.compile else 0.0
+    _print_timings("step", "x CutMix", bench_step(settings, args.rounds, args.compile))
+    if args.compile:
+        print(f"compiling took {compiling:.0f} s")
 
     parts = bench_parts(settings, args.rounds)
     _print_timings("part of a GradMix step", "of the step", parts)
@@ -48,6 +90,61 @@ def _step(args: argparse.Namespace) -> None:
         f"a 2048 x 2048 matrix product: {rate.matmul / 1e9:.0f} GFLOP/s; "
         f"the network runs at {100 * rate.network / rate.matmul:.0f} % of it"
     )
+
+
+def _quality(args: argparse.Namespace) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from ..bench.quality import bench_quality
+    from ..data import get_split
+    from ..training import load_recipe
+    from .sources import open_set_of
+
+    if args.minutes <= 0 or args.points < 1:
+        raise UserError("--minutes must be positive and --points at least 1")
+    recipe = load_recipe(args.recipe or f"cpu/{args.protocol}")
+    data = open_set_of(get_split(args.protocol, args.trial), args.data_root, recipe, skip_bad=False)
+    curves = bench_quality(data, recipe, args.minutes, args.out, args.points)
+    table = Table("arm", "minutes", "steps", "AUROC", "accuracy", box=None)
+    for curve in curves:
+        for point in curve.points:
+            percent = (f"{100 * value:.2f}" for value in (point.auroc, point.accuracy))
+            table.add_row(curve.arm, f"{point.minutes:.1f}", str(point.steps), *percent)
+    Console().print(table)
+
+
+def _knn(args: argparse.Namespace) -> None:
+    from ..bench.knn import bench_knn
+
+    sizes = (args.features, args.classes, args.dim, args.k, args.queries)
+    result = bench_knn(*sizes, args.rounds, args.approximate)
+    _print_rates("search", "queries/s", "x gradmix", result.queries, result.timings)
+    print(f"memory for the search, beside the features: {result.peak_bytes / 2**20:.0f} MiB")
+    if result.recall is not None and result.same_label is not None:
+        print(
+            f"ivf: {100 * result.recall:.2f} % of the {args.k} nearest found, "
+            f"{100 * result.same_label:.2f} % of the labels are the exact ones"
+        )
+
+
+def _extract(args: argparse.Namespace) -> None:
+    from ..bench.extract import bench_extract
+
+    timings = bench_extract(args.encoder, args.stem, args.image_size, args.images, args.rounds)
+    _print_rates("extraction", "images/s", "x network alone", args.images, timings)
+
+
+def _print_rates(what: str, rate: str, ratio: str, count: int, rows: list[Timing]) -> None:
+    """Speeds rather than times: a ratio above 1 is faster than the reference."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(what, rate, f"speed {ratio}", "middle half of the ratios", box=None)
+    for row in rows:
+        spread = f"{1 / row.high:.4g} to {1 / row.low:.4g}"
+        table.add_row(row.name, f"{count / row.seconds:,.1f}", f"{1 / row.ratio:.4g}", spread)
+    Console().print(table)
 
 
 def _print_timings(what: str, ratio: str, rows: list[Timing]) -> None:

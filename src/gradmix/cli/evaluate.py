@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="some of knn, knn:sum (another normalisation), nno, msp, entropy, mls, energy; or all (default)",
     )
     parser.add_argument("--data-root", metavar="DIR", help="where data sets are (default: $GRADMIX_DATA)")
+    parser.add_argument("--no-cache", action="store_true", help="run the network though its answers are kept")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -54,7 +55,9 @@ def run(args: argparse.Namespace) -> int:
         detectors = [f"knn:{n}" for n in NORMALIZATIONS if n != recognizer.knn.normalize]
         if test.train is not None:  # from which the others learn
             detectors += DETECTORS
-    result = evaluate_open_set(recognizer, test.known, test.unknown, test.train, detectors)
+    result = evaluate_open_set(
+        recognizer, test.known, test.unknown, test.train, detectors, cache=not args.no_cache
+    )
     print_metrics(result)
 
     run_facts = folder.facts()

@@ -6,7 +6,7 @@ from .nno import NNO
 from .normalisation import NORMALIZATIONS, known_score
 from .outputs import Detector, Outputs, Scores
 from .registry import DETECTORS, make_detector
-from .threshold import Threshold, calibrate, conformal_threshold
+from .threshold import ClassThreshold, Threshold, calibrate, conformal_threshold
 
 __all__ = [
     "DETECTORS",
@@ -15,6 +15,7 @@ __all__ = [
     "MSP",
     "NNO",
     "NORMALIZATIONS",
+    "ClassThreshold",
     "Detector",
     "Energy",
     "Entropy",

@@ -1,33 +1,31 @@
 """The training features, laid out so that the k nearest of every class are found quickly and exactly.
 
-Features are sorted by class once. A search takes some hundred queries at a time and multiplies them with
-one *tile* of training features after another. A tile holds several classes of about the same size, padded
-to a rectangle, so that a single call finds the k largest of all of them; a class too large for a tile is
-searched in pieces that are merged. Nothing larger than the tile's similarities is ever held.
+Classes of about the same size share a *group*: a rectangle of rows, one class after the other, each padded
+to the largest of them. A search multiplies one group after another with some hundred queries and takes
+the k largest of all its classes in a few operations. Nothing is copied or gathered on the way, and
+nothing larger than the similarities to one group is ever held.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ..errors import UserError
+from .largest import BLOCK, BLOCKS_PAY_FROM, k_largest
 
 DEFAULT_CHUNK_BYTES = 256 * 2**20
 
-# Larger tiles fall out of the processor's caches and are slower, whatever memory there is.
-_FASTEST_TILE_BYTES = 32 * 2**20
-_TEMPORARIES_PER_TILE = 8  # similarities, gathered features, values and int64 places of the k largest
+# Similarities of 512 queries to 4,096 rows are 8 MiB: large enough to keep the matrix product busy, small
+# enough to be still in the processor's cache when the largest are looked for.
+_GROUP_ROWS = 4096
 _MOST_QUERIES = 512
-# Classes are padded to the largest of their tile; this bounds the waste.
-_LARGEST_PADDING = 1.25
-# Below this many images a class, inserting image after image for all classes at once beats torch.topk,
-# whose cost per row is then mostly overhead (measured: 2.5 times faster at 1,000 classes of 60).
-_NARROW = 128
-_NARROW_LARGEST_K = 16
+_TEMPORARIES_PER_TILE = 8  # the similarities, and what looking for the largest of them needs
+# Classes are padded to the largest of their group; this bounds the waste of memory and time.
+_LARGEST_PADDING = 1.125
 
 
 def unit_rows(z: Tensor) -> Tensor:
@@ -49,105 +47,104 @@ def unit_rows(z: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Bank:
-    """Unit features of the training images, sorted by class: class c is rows ``start[c]:start[c + 1]``."""
+class Group:
+    """Image r of class ``classes[g]`` is row ``first + g * width + r`` of the bank."""
 
-    features: Tensor  # (M, d) float32, unit rows (or zero)
-    labels: Tensor  # (M,) int64, ascending
-    order: Tensor  # (M,) int64: row i was image order[i] of the caller
-    start: Tensor  # (C + 1,) int64
+    classes: Tensor  # (G,) int64
+    first: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Bank:
+    """Unit features of M training images in P ≥ M rows; the rows in between are padding, and zero."""
+
+    features: Tensor  # (P, d) float32, unit rows (or zero)
+    image: Tensor  # (P,) int64: the image of each row in the caller's order, -1 for padding
+    place: Tensor  # (M,) int64: the row of each image
+    labels: Tensor  # (M,) int64, in the caller's order
+    groups: tuple[Group, ...]
+    num_classes: int
 
     @classmethod
-    def build(cls, unit: Tensor, labels: Tensor, num_classes: int) -> Bank:
-        """Sort unit features (M, d) by class; within a class the caller's order is kept."""
+    @torch.no_grad()
+    def build(
+        cls, features: Tensor, labels: Tensor, num_classes: int, ready: Callable[[Tensor], Tensor]
+    ) -> Bank:
+        """Lay out features (M, d) by class; ``ready`` makes unit vectors of some thousand at a time."""
+        sizes = torch.bincount(labels, minlength=num_classes)
         order = torch.argsort(labels, stable=True)
-        start = torch.zeros(num_classes + 1, dtype=torch.int64, device=labels.device)
-        start[1:] = torch.bincount(labels, minlength=num_classes).cumsum(0)
-        return cls(unit[order].contiguous(), labels[order], order, start)
-
-    @property
-    def num_classes(self) -> int:
-        return len(self.start) - 1
+        rank = torch.empty_like(order)
+        rank[order] = (
+            torch.arange(len(labels), device=labels.device) - (sizes.cumsum(0) - sizes)[labels[order]]
+        )
+        groups, first = _plan(sizes)
+        place = first[labels] + rank
+        rows = sum(len(group.classes) * group.width for group in groups)
+        bank = torch.zeros((rows, features.shape[1]), dtype=torch.float32, device=features.device)
+        for start in range(0, len(labels), _GROUP_ROWS):
+            part = slice(start, start + _GROUP_ROWS)
+            bank[place[part]] = ready(features[part])
+        image = torch.full((rows,), -1, dtype=torch.int64, device=labels.device)
+        image[place] = torch.arange(len(labels), device=labels.device)
+        return cls(bank, image, place, labels, groups, num_classes)
 
     def query_chunks(self, count: int, per_query: int, chunk_bytes: int) -> Iterator[slice]:
         """Cut ``count`` queries so that ``per_query`` floats for each of a chunk fit the budget."""
-        rows = _tile_bytes(chunk_bytes) // (4 * max(per_query, self.features.shape[1], 1))
+        rows = chunk_bytes // (_TEMPORARIES_PER_TILE * 4 * max(per_query, self.features.shape[1], 1))
         rows = max(1, min(rows, _MOST_QUERIES))
         for first in range(0, count, rows):
             yield slice(first, min(first + rows, count))
 
+    @torch.no_grad()
     def class_similarity(self, unit: Tensor, k: int, chunk_bytes: int, own: Tensor | None = None) -> Tensor:
         """d_c for one chunk of unit queries (n, d): (n, C), -inf where a class has no image.
 
         ``own`` (n,) names the row of the bank that each query is, to be left out of its neighbours.
         """
-        d = unit.new_full((len(unit), self.num_classes), -torch.inf)
-        for classes, pieces in self._blocks(_columns(len(unit), unit.shape[1], chunk_bytes)):
-            best: Tensor | None = None
-            for first, width in pieces:
-                top = self._top_of_tile(unit, classes, first, width, k, own)
-                if best is not None:
-                    top = torch.cat([best, top], dim=2)
-                    top = top.topk(min(k, top.shape[2]), dim=2).values
-                best = top
-            if best is not None:
-                d[:, classes] = _mean_of_present(best) * k
-        return d
+        d = unit.new_full((self.num_classes, len(unit)), -torch.inf)
+        columns = unit.T.contiguous()
+        rows = _rows_at_once(len(unit), chunk_bytes)
+        tile = unit.new_empty((rows, len(unit)))
+        for group in self.groups:
+            for classes, pieces in _pieces(group, rows):
+                found = []
+                for first, stop in pieces:
+                    similarity = self._similarity(columns, first, stop, own, tile)
+                    found.append(k_largest(similarity.view(len(classes), -1, len(unit)), k))
+                best = found[0] if len(found) == 1 else k_largest(torch.cat(found, dim=1), k)
+                d[classes] = _mean_of_present(best) * k
+        return d.T
 
+    @torch.no_grad()
     def nearest(self, unit: Tensor, top: int, chunk_bytes: int) -> tuple[Tensor, Tensor]:
-        """The ``top`` nearest rows to one chunk of unit queries (n, d): places and similarities, (n, top)."""
-        step = _columns(len(unit), unit.shape[1], chunk_bytes)
+        """The ``top`` nearest images to unit queries (n, d): which, and their similarities; both (n, top)."""
+        step = _rows_at_once(len(unit), chunk_bytes)
+        tile = unit.new_empty((step, len(unit)))
         places = torch.empty((len(unit), 0), dtype=torch.int64, device=unit.device)
         values = unit.new_empty((len(unit), 0))
         for first in range(0, len(self.features), step):
-            similarity = unit @ self.features[first : first + step].T
-            near = similarity.topk(min(top, similarity.shape[1]), dim=1)
+            stop = min(first + step, len(self.features))
+            similarity = self._similarity(unit.T, first, stop, None, tile).T
+            near = similarity.topk(min(top, stop - first), dim=1)
             values = torch.cat([values, near.values], dim=1)
             places = torch.cat([places, near.indices + first], dim=1)
             merged = values.topk(min(top, values.shape[1]), dim=1)
             values, places = merged.values, places.gather(1, merged.indices)
-        return places, values.clamp(-1.0, 1.0)
+        return self.image[places], values.clamp(-1.0, 1.0)
 
-    def _blocks(self, columns: int) -> Iterator[tuple[Tensor, list[tuple[int, int]]]]:
-        """Yield classes that share a tile, with the (first image, width) pieces to search them in."""
-        sizes = self.start.diff()
-        by_size = torch.argsort(sizes, stable=True)
-        ascending = sizes[by_size].tolist()
-        i = int((sizes == 0).sum())  # classes without images have no tile
-        while i < len(ascending):
-            j, smallest = i + 1, ascending[i]
-            while j < len(ascending) and ascending[j] <= smallest * _LARGEST_PADDING:
-                if ascending[j] * (j + 1 - i) > columns:
-                    break
-                j += 1
-            width = ascending[j - 1]
-            pieces = [(first, min(columns, width - first)) for first in range(0, width, columns)]
-            yield by_size[i:j], pieces
-            i = j
-
-    def _top_of_tile(
-        self, unit: Tensor, classes: Tensor, first: int, width: int, k: int, own: Tensor | None
-    ) -> Tensor:
-        """The k largest similarities to images first..first+width of each class: (n, G, min(k, width)).
+    def _similarity(self, columns: Tensor, first: int, stop: int, own: Tensor | None, tile: Tensor) -> Tensor:
+        """Cosines (stop - first, n) of rows of the bank with query columns (d, n), written to ``tile``.
 
         -inf stands for images that are not there: padding, and the query itself.
         """
-        rank = first + torch.arange(width, device=unit.device)[:, None]
-        start, stop = self.start[classes], self.start[classes + 1]
-        rows = start + rank  # (width, G)
-        absent = rows >= stop
-        narrow = width <= _NARROW and k <= _NARROW_LARGEST_K
-        if not narrow:
-            rows, absent = rows.T, absent.T
-        table = rows.clamp_max(len(self.features) - 1).reshape(-1)
-        similarity = unit @ self.features[table].T
-        if bool(absent.any()):
-            similarity.masked_fill_(absent.reshape(1, -1), -torch.inf)
+        # Fresh memory for every tile would cost more in page faults than looking for the largest does.
+        similarity = torch.mm(self.features[first:stop], columns, out=tile[: stop - first])
+        similarity.index_fill_(0, (self.image[first:stop] < 0).nonzero()[:, 0], -torch.inf)
         if own is not None:
-            similarity[_columns_of_own(rows, own, narrow)] = -torch.inf
-        if narrow:
-            return _largest_by_insertion(similarity.view(len(unit), width, len(classes)), k)
-        return similarity.view(len(unit), len(classes), width).topk(min(k, width), dim=2).values
+            here = ((own >= first) & (own < stop)).nonzero()[:, 0]
+            similarity[own[here] - first, here] = -torch.inf
+        return similarity
 
 
 def check_bank_inputs(unit: Tensor, bank: Bank) -> None:
@@ -159,55 +156,60 @@ def check_bank_inputs(unit: Tensor, bank: Bank) -> None:
         )
 
 
-def _tile_bytes(chunk_bytes: int) -> int:
-    return min(_FASTEST_TILE_BYTES, chunk_bytes // _TEMPORARIES_PER_TILE)
+def _plan(sizes: Tensor) -> tuple[tuple[Group, ...], Tensor]:
+    """Groups for classes of sizes (C,), and the row of each class's first image."""
+    by_size = torch.argsort(sizes, stable=True)
+    ascending = sizes[by_size].tolist()
+    groups: list[Group] = []
+    first = torch.zeros_like(sizes)
+    i, row = int((sizes == 0).sum()), 0  # classes without images are in no group
+    while i < len(ascending):
+        j = i + 1
+        while j < len(ascending) and ascending[j] <= ascending[i] * _LARGEST_PADDING:
+            if ascending[j] * (j + 1 - i) > _GROUP_ROWS:
+                break
+            j += 1
+        width = ascending[j - 1]
+        if width >= BLOCKS_PAY_FROM:
+            width = -(-width // BLOCK) * BLOCK
+        group = Group(by_size[i:j], row, width)
+        first[group.classes] = row + width * torch.arange(j - i, device=sizes.device)
+        groups.append(group)
+        row += (j - i) * width
+        i = j
+    return tuple(groups), first
 
 
-def _columns(queries: int, dimensions: int, chunk_bytes: int) -> int:
-    return max(1, _tile_bytes(chunk_bytes) // (4 * max(queries, dimensions, 1)))
+def _pieces(group: Group, rows: int) -> Iterator[tuple[Tensor, list[tuple[int, int]]]]:
+    """Cut a group so that at most ``rows`` rows are looked at together: classes, and where their rows lie.
 
-
-def _columns_of_own(rows: Tensor, own: Tensor, rank_major: bool) -> tuple[Tensor, Tensor]:
-    """Which (query, column) pairs of a tile are an image compared with itself.
-
-    Along a class the rows of a tile are consecutive, so a subtraction finds the place.
+    Several whole classes, or one class in pieces, whose results are to be merged.
     """
-    first = rows[0] if rank_major else rows[:, 0]  # (G,) the first row of each class in this tile
-    width = len(rows) if rank_major else rows.shape[1]
-    by_row = torch.argsort(first)
-    slot = torch.searchsorted(first[by_row], own, right=True) - 1
-    inside = slot >= 0
-    group = by_row[slot.clamp_min(0)]
-    rank = own - first[group]
-    query = (inside & (rank < width)).nonzero()[:, 0]
-    group, rank = group[query], rank[query]
-    column = rank * len(first) + group if rank_major else group * width + rank
-    return query, column
+    count, width = len(group.classes), group.width
+    together = max(1, rows // width)
+    length = rows if rows < BLOCK else rows // BLOCK * BLOCK
+    for g in range(0, count, together):
+        classes = group.classes[g : g + together]
+        start = group.first + g * width
+        end = start + len(classes) * width
+        if width <= rows:
+            yield classes, [(start, end)]
+        else:
+            yield classes, [(a, min(a + length, end)) for a in range(start, end, length)]
 
 
-def _largest_by_insertion(values: Tensor, k: int) -> Tensor:
-    """The k largest along dim 1 of (n, width, G), as (n, G, min(k, width)), in descending order."""
-    width = values.shape[1]
-    best = [values[:, 0]]
-    for r in range(1, width):
-        fallen = values[:, r]
-        for j in range(len(best)):
-            risen = torch.maximum(best[j], fallen)
-            if j + 1 < k:  # what falls below the k-th is never needed
-                fallen = torch.minimum(best[j], fallen)
-            best[j] = risen
-        if len(best) < k:
-            best.append(fallen)
-    return torch.stack(best, dim=2)
+def _rows_at_once(queries: int, chunk_bytes: int) -> int:
+    """How many rows' similarities to so many queries may be held: at most a group's, at least one."""
+    return max(1, min(_GROUP_ROWS, chunk_bytes // (_TEMPORARIES_PER_TILE * 4 * max(queries, 1))))
 
 
 def _mean_of_present(top: Tensor) -> Tensor:
-    """Mean over dim 2 of the entries that are not -inf; -inf where there is none.
+    """Mean over dim 1 of the entries that are not -inf; -inf where there is none.
 
     Rounding can push the cosine of equal vectors past 1, hence the clamp.
     """
     present = top > -torch.inf
-    total = torch.where(present, top.clamp(-1.0, 1.0), torch.zeros_like(top)).sum(dim=2)
-    count = present.sum(dim=2)
+    total = torch.where(present, top.clamp(-1.0, 1.0), torch.zeros_like(top)).sum(dim=1)
+    count = present.sum(dim=1)
     mean = total / count.clamp_min(1)
     return torch.where(count > 0, mean, torch.full_like(mean, -torch.inf))

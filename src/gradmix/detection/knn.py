@@ -7,7 +7,7 @@ the label is argmax_c d_c and the score is d of that class in proportion to all 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -15,9 +15,13 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError, choose
+from ..progress import progress
+from .approximate import ApproximateIndex
 from .bank import DEFAULT_CHUNK_BYTES, Bank, check_bank_inputs, unit_rows
 from .normalisation import NORMALIZATIONS, known_score
 from .outputs import Outputs, Scores, require_finite, require_known_labels
+
+INDEXES = ("exact", "ivf")
 
 
 def knn_similarity(
@@ -53,7 +57,13 @@ class KNN:
     """The k nearest training images of each class, exactly, in bounded memory.
 
     ``normalize``: "shifted", "sum" (as printed), "softmax" or "none"; ``temperature`` is of the softmax.
-    Temporaries stay below ``chunk_bytes`` however many training images there are.
+    Memory: ``fit`` keeps the training features as float32 (4·d bytes an image, and 24 for its label and
+    place; classes of unequal size may be padded by up to a fifth). On the way it works on 4,096 images at a
+    time, and sorting the labels takes 40 bytes an image. Everything that ``score`` holds at one time stays
+    below ``chunk_bytes`` (or 1 MiB, if that is more), however many training images there are; what it
+    returns is 16 bytes a query.
+
+    ``index``: "exact", or "ivf", which finds most of the neighbours faster (``approximate``; needs faiss).
     """
 
     name = "knn"
@@ -65,6 +75,7 @@ class KNN:
         normalize: str = "shifted",
         chunk_bytes: int = DEFAULT_CHUNK_BYTES,
         temperature: float = 0.1,
+        index: str = "exact",
     ) -> None:
         if k < 1:
             raise UserError(f"knn needs k of at least 1, not {k}")
@@ -74,18 +85,18 @@ class KNN:
         self.normalize = choose("normalisation", normalize, NORMALIZATIONS)
         self.temperature = temperature
         self.chunk_bytes = chunk_bytes
+        self.index = choose("index", index, INDEXES)
         self._bank: Bank | None = None
+        self._search: Bank | ApproximateIndex | None = None
 
     def fit(self, train: Outputs, num_classes: int) -> Self:
-        """Remember the training features (as unit vectors, sorted by class)."""
+        """Remember the training features (as unit vectors, class by class)."""
         require_known_labels(train, num_classes)
-        unit = unit_rows(require_finite(train.features, "features"))
-        self._bank = Bank.build(unit, train.labels, num_classes)
-        return self
+        return self._learn(_laid_out(train, num_classes, unit_rows))
 
     def score(self, test: Outputs) -> Scores:
         """Score and classify images that are not among the training images."""
-        return self._score(test.features, own=None)
+        return self._score(len(test.features), lambda part: (self._unit(test.features[part]), None))
 
     def leave_one_out(self) -> Scores:
         """Scores of the training images themselves, each left out of its own neighbours, in fit's order.
@@ -93,18 +104,15 @@ class KNN:
         For a threshold where no images were held out. Mildly optimistic: the network has seen them.
         """
         bank = self._fitted()
-        if len(bank.features) < 2:
+        if len(bank.labels) < 2:
             raise UserError("leaving one out needs at least two training images; there is one")
-        rows = torch.arange(len(bank.features), device=bank.features.device)
-        sorted_scores = self._score(bank.features, own=rows)
-        back = torch.argsort(bank.order)
-        return Scores(sorted_scores.score[back], sorted_scores.label[back])
+        return self._score(len(bank.labels), lambda part: (bank.features[bank.place[part]], bank.place[part]))
 
     def class_similarity(self, test_z: Tensor) -> Tensor:
         """d_c of test features (N, d): (N, C), -inf for a class without images."""
         bank = self._fitted()
         chunks = [
-            bank.class_similarity(self._unit(test_z[part]), self.k, self.chunk_bytes)
+            self._searched().class_similarity(self._unit(test_z[part]), self.k, self.chunk_bytes)
             for part in bank.query_chunks(len(test_z), 8 * bank.num_classes, self.chunk_bytes)
         ]
         return torch.cat(chunks) if chunks else test_z.new_empty((0, bank.num_classes))
@@ -114,12 +122,18 @@ class KNN:
         bank = self._fitted()
         if top < 1:
             raise UserError(f"top must be at least 1, not {top}")
-        top = min(top, len(bank.features))
-        rows = torch.empty((len(test_z), top), dtype=torch.int64, device=bank.features.device)
+        top = min(top, len(bank.labels))
+        index = torch.empty((len(test_z), top), dtype=torch.int64, device=bank.features.device)
         similarity = bank.features.new_empty((len(test_z), top))
         for part in bank.query_chunks(len(test_z), 8 * top, self.chunk_bytes):
-            rows[part], similarity[part] = bank.nearest(self._unit(test_z[part]), top, self.chunk_bytes)
-        return Neighbours(bank.order[rows], similarity, bank.labels[rows])
+            index[part], similarity[part] = bank.nearest(self._unit(test_z[part]), top, self.chunk_bytes)
+        return Neighbours(index, similarity, bank.labels[index])
+
+    def with_normalize(self, normalize: str) -> Self:
+        """The same neighbours (not a copy of them) under another normalisation of the score."""
+        other = type(self)(**(self.settings() | {"normalize": normalize}))
+        other._bank, other._search = self._bank, self._search
+        return other
 
     def settings(self) -> dict[str, Any]:
         """What ``__init__`` was given, as JSON can hold it."""
@@ -128,15 +142,15 @@ class KNN:
             "normalize": self.normalize,
             "temperature": self.temperature,
             "chunk_bytes": self.chunk_bytes,
+            "index": self.index,
         }
 
     def state(self) -> dict[str, Tensor]:
         """What ``fit`` learned, as plain tensors: unit ``features`` and ``labels`` in fit's order."""
         bank = self._fitted()
-        back = torch.argsort(bank.order)
         return {
-            "features": bank.features[back],
-            "labels": bank.labels[back],
+            "features": bank.features[bank.place],
+            "labels": bank.labels,
             "num_classes": torch.tensor([bank.num_classes]),
         }
 
@@ -150,27 +164,47 @@ class KNN:
         train, num_classes = Outputs(state["features"], state["labels"]), int(state["num_classes"])
         require_known_labels(train, num_classes)
         # Not through fit: scaling unit vectors to unit length again would move their last bit.
-        knn._bank = Bank.build(require_finite(train.features, "features"), train.labels, num_classes)
-        return knn
+        return knn._learn(_laid_out(train, num_classes, lambda unit: unit))
 
-    def _score(self, test_z: Tensor, own: Tensor | None) -> Scores:
+    def _score(self, count: int, queries: Callable[[slice], tuple[Tensor, Tensor | None]]) -> Scores:
+        """``queries(part)``: unit features (n, d), and the rows of the bank that they are, if they are."""
         bank = self._fitted()
-        score = torch.empty(len(test_z), dtype=torch.float64, device=bank.features.device)
-        label = torch.empty(len(test_z), dtype=torch.int64, device=bank.features.device)
-        for part in bank.query_chunks(len(test_z), 8 * bank.num_classes, self.chunk_bytes):
-            # Training features are unit vectors already, see from_state.
-            unit = test_z[part] if own is not None else self._unit(test_z[part])
-            d = bank.class_similarity(unit, self.k, self.chunk_bytes, None if own is None else own[part])
-            score[part] = known_score(d, self.k, self.normalize, self.temperature)
-            label[part] = d.argmax(dim=1)
+        score = torch.empty(count, dtype=torch.float64, device=bank.features.device)
+        label = torch.empty(count, dtype=torch.int64, device=bank.features.device)
+        with progress("nearest neighbours", count) as advance:
+            for part in bank.query_chunks(count, 8 * bank.num_classes, self.chunk_bytes):
+                unit, own = queries(part)
+                d = self._searched().class_similarity(unit, self.k, self.chunk_bytes, own)
+                score[part] = known_score(d, self.k, self.normalize, self.temperature)
+                label[part] = d.argmax(dim=1)
+                advance(len(unit))
         return Scores(score, label)
+
+    def _learn(self, bank: Bank) -> Self:
+        self._bank = bank
+        self._search = bank if self.index == "exact" else ApproximateIndex(bank)
+        return self
 
     def _unit(self, z: Tensor) -> Tensor:
         bank = self._fitted()
         check_bank_inputs(z, bank)
         return unit_rows(require_finite(z.to(bank.features.device), "features"))
 
+    def _searched(self) -> Bank | ApproximateIndex:
+        return self._search or self._fitted()
+
     def _fitted(self) -> Bank:
         if self._bank is None:
             raise UserError("this knn detector has seen no training images; call fit first")
         return self._bank
+
+
+def _laid_out(train: Outputs, num_classes: int, unit: Callable[[Tensor], Tensor]) -> Bank:
+    """The bank of ``unit(features)``, all of which must be finite."""
+
+    def ready(some: Tensor) -> Tensor:
+        if not bool(torch.isfinite(some).all()):
+            require_finite(train.features, "features")  # names the image
+        return unit(some)
+
+    return Bank.build(train.features, train.labels, num_classes, ready)

@@ -14,11 +14,13 @@ class DetectionSettings:
 
     k: int = 3  # nearest training images a class that are summed
     score_normalize: str = "shifted"  # shifted, sum (the paper as printed), softmax, none
+    knn_index: str = "exact"  # or ivf: approximate, for very many images (needs the extra faiss)
     false_reject: float = 0.05  # share of known images that may be called unknown
     holdout: float = 0.0  # share of the training images kept back to set the threshold
 
     def __post_init__(self) -> None:
         choose("score_normalize", self.score_normalize, NORMALIZATIONS)
+        choose("knn_index", self.knn_index, ("exact", "ivf"))
         if self.k < 1:
             raise UserError(f"k must be at least 1, not {self.k}")
         if not 0 < self.false_reject < 1:

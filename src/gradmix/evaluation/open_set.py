@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ..data import ImageSet
-from ..detection import DETECTORS, KNN, NORMALIZATIONS, Detector, Outputs, Scores, make_detector
+from ..detection import DETECTORS, NORMALIZATIONS, Detector, Outputs, Scores, make_detector
 from ..errors import UserError, choose
-from ..recognition import Recognizer, extract
+from ..recognition import Recognizer
 from .metrics import open_set_metrics
 
 
@@ -37,25 +37,26 @@ def evaluate_open_set(
     unknown: ImageSet,
     train: ImageSet | None = None,
     detectors: Sequence[str] = ("knn",),
+    cache: bool = True,
 ) -> OpenSetResult:
     """Score labelled ``known`` and foreign ``unknown`` images.
 
-    The network runs once over each set, whatever the number of detectors. ``knn:none`` is the model's own
+    The network runs once over each set, whatever the number of detectors, and with ``cache`` not at all over
+    images that it has seen before. ``knn:none`` is the model's own
     index with another normalisation. The other detectors learn from the training images, so ``train`` is
     needed for them.
     """
     known_names = [*DETECTORS, *(f"knn:{n}" for n in NORMALIZATIONS)]
     names = ["knn", *(choose("detector", name, known_names) for name in detectors if name != "knn")]
-    on_known = recognizer.outputs(known, "features of the known test images")
-    on_unknown = recognizer.outputs(unknown, "features of the unknown test images")
+    on_known = recognizer.outputs(known, "features of the known test images", cache)
+    on_unknown = recognizer.outputs(unknown, "features of the unknown test images", cache)
     on_train: Outputs | None = None
     metrics: dict[str, dict[str, float]] = {}
     own: tuple[Scores, Scores] | None = None
     for name in names:
         detector: Detector = recognizer.knn
         if name.startswith("knn:"):
-            settings = recognizer.knn.settings() | {"normalize": name.removeprefix("knn:")}
-            detector = KNN.from_state(recognizer.knn.state(), settings)
+            detector = recognizer.knn.with_normalize(name.removeprefix("knn:"))
         elif name != "knn":
             detector = make_detector(name)
             if detector.needs_logits and on_known.logits is None:
@@ -63,10 +64,7 @@ def evaluate_open_set(
             if train is None:
                 raise UserError(f"detector {name} learns from the training images, which were not given")
             if on_train is None:
-                ready = recognizer.fitted(train)
-                on_train = extract(
-                    recognizer.network, recognizer.normalizer, ready, what="features of the training images"
-                )
+                on_train = recognizer.outputs(train, "features of the training images", cache)
             detector.fit(on_train, len(recognizer.class_names))
         of_known, of_unknown = detector.score(on_known), detector.score(on_unknown)
         own = own or (of_known, of_unknown)

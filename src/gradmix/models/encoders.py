@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from ..errors import UserError, choose
+from .convnet import ConvNet
 from .pretrained import load_pretrained, read_weights
 from .resnet import STEMS, BasicBlock, Bottleneck, ResNet
 
@@ -18,9 +19,7 @@ LARGEST_SMALL_IMAGE = 64  # up to here a stem at full resolution, above it Image
 class ModelSettings:
     """Which network."""
 
-    encoder: str = (
-        "resnet18"  # resnet18, resnet34, resnet50; for CPUs resnet8_W and resnet10_W, W = 16, 32, 48, 64
-    )
+    encoder: str = "resnet18"  # or 34, 50; for CPUs conv7_W, resnet8_W, resnet10_W with W = 16, 32, 48, 64
     stem: str = "auto"  # small (full resolution), half, imagenet; auto: by image size
     feature_dim: int = 128  # dimensions of the embedding z
     projection: str = "linear"  # linear, or mlp (one hidden layer)
@@ -40,7 +39,12 @@ def _resnet(
     return lambda channels, stem: ResNet(block, depths, width, channels, stem)
 
 
-ENCODERS: dict[str, Callable[[int, str], ResNet]] = {
+def _convnet(width: int) -> Callable[[int, str], ConvNet]:
+    return lambda channels, stem: ConvNet(width, channels, stem)
+
+
+Encoder = ResNet | ConvNet
+ENCODERS: dict[str, Callable[[int, str], Encoder]] = {
     "resnet18": _resnet(BasicBlock, (2, 2, 2, 2)),
     "resnet34": _resnet(BasicBlock, (3, 4, 6, 3)),
     "resnet50": _resnet(Bottleneck, (3, 4, 6, 3)),
@@ -55,6 +59,10 @@ ENCODERS: dict[str, Callable[[int, str], ResNet]] = {
     "resnet10_32": _resnet(BasicBlock, (1, 1, 1, 1), 32),
     "resnet10_48": _resnet(BasicBlock, (1, 1, 1, 1), 48),
     "resnet10_64": _resnet(BasicBlock, (1, 1, 1, 1), 64),
+    "conv7_16": _convnet(16),
+    "conv7_32": _convnet(32),
+    "conv7_48": _convnet(48),
+    "conv7_64": _convnet(64),
 }
 
 

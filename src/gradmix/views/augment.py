@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError, choose
+from ..world import ALONE, World
 from .colour import colour_matrix, factors, jitter
 from .geometry import crop_matrices, sample
 from .normalize import NORMALIZATIONS, Normalizer
@@ -18,6 +19,8 @@ class ViewSettings:
     """How a training view is drawn from an image."""
 
     image_size: int = 32  # side of what the network sees, in pixels
+    start_size: int | None = None  # side of the views at the beginning of training (None: no smaller)
+    grow_after: float = 0.5  # share of the steps with views of start_size
     channels: int = 3  # 1 = grey, 3 = colour
     normalize: str = "data"  # data, imagenet (for published weights) or half
     crop_scale: tuple[float, float] = (0.2, 1.0)  # share of the area that a crop keeps
@@ -39,6 +42,10 @@ class ViewSettings:
             raise UserError(f"channels must be 1 (grey) or 3 (colour), not {self.channels}")
         if self.image_size < 8:
             raise UserError(f"image_size must be at least 8 pixels, not {self.image_size}")
+        if self.start_size is not None and not 8 <= self.start_size <= self.image_size:
+            raise UserError(f"start_size must lie between 8 and image_size, not {self.start_size}")
+        if not 0 <= self.grow_after <= 1:
+            raise UserError(f"grow_after must lie between 0 and 1, not {self.grow_after}")
         narrow, wide = self.crop_ratio
         if not 0 < narrow <= wide:
             raise UserError(f"crop_ratio must satisfy 0 < low <= high, not {narrow}, {wide}")
@@ -50,33 +57,52 @@ class ViewSettings:
             if not 0 <= getattr(self, name) <= 1:
                 raise UserError(f"{name} must lie between 0 and 1, not {getattr(self, name)}")
 
+    def size_at(self, done: float) -> int:
+        """Side of the views when this share of the training is done.
+
+        A network learns much from small images, several of which it sees in the time of a large one.
+
+        >>> views = ViewSettings(image_size=32, start_size=20, grow_after=0.5)
+        >>> [views.size_at(done) for done in (0.0, 0.49, 0.5, 1.0)]
+        [20, 20, 32, 32]
+        """
+        small = self.start_size is not None and done < self.grow_after
+        return self.start_size if small and self.start_size is not None else self.image_size
+
 
 class Augment:
-    """Draws a normalised view of every image of a batch; the same generator state gives the same bytes."""
+    """Draws a normalised view of every image of a batch; the same generator state gives the same bytes.
 
-    def __init__(self, settings: ViewSettings, normalizer: Normalizer) -> None:
+    Where several processes share a batch, each draws for all of it and uses its own rows' draws: the
+    views of an image do not depend on the number of processes.
+    """
+
+    def __init__(self, settings: ViewSettings, normalizer: Normalizer, world: World = ALONE) -> None:
         self.settings = settings
         self.normalizer = normalizer
+        self.world = world
 
-    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """images: (N, C, H, W) uint8 on any device; returns (N, C, S, S) float32 there.
+    def __call__(self, images: Tensor, generator: torch.Generator, size: int | None = None) -> Tensor:
+        """images: (N, C, H, W) uint8 on any device, this process's rows; returns (N, C, S, S) float32 there.
 
-        Random numbers are always drawn on the CPU, so that the views do not depend on the device.
+        S is ``size``, or the recipe's. Random numbers are always drawn on the CPU, so that the views do not
+        depend on the device.
         """
         s = self.settings
-        n, channels = images.shape[:2]
-        matrices = crop_matrices(n, s.crop_scale, s.crop_ratio, s.flip, s.rotate, generator)
-        view = sample(images.float().div_(255), matrices, s.image_size)
+        n, channels = len(images) * self.world.size, images.shape[1]
+        own = self.world.rows(n)
+        matrices = crop_matrices(n, s.crop_scale, s.crop_ratio, s.flip, s.rotate, generator)[own]
+        view = sample(images.float().div_(255), matrices, size or s.image_size)
 
         jittered = torch.rand(n, generator=generator) < s.jitter_chance
         one = torch.ones(n)
-        brightness = torch.where(jittered, factors(n, s.brightness, generator), one).to(images.device)
-        contrast = torch.where(jittered, factors(n, s.contrast, generator), one).to(images.device)
+        brightness = torch.where(jittered, factors(n, s.brightness, generator), one)[own].to(images.device)
+        contrast = torch.where(jittered, factors(n, s.contrast, generator), one)[own].to(images.device)
         matrix = None
         if channels == 3:
             saturation = torch.where(jittered, factors(n, s.saturation, generator), one)
             grey = torch.rand(n, generator=generator) < s.grey_chance
             saturation = saturation.masked_fill(grey, 0.0)
-            hue = (2 * torch.rand(n, generator=generator) - 1) * s.hue
-            matrix = colour_matrix(saturation, hue.masked_fill(~jittered, 0.0)).to(images.device)
+            hue = ((2 * torch.rand(n, generator=generator) - 1) * s.hue).masked_fill(~jittered, 0.0)
+            matrix = colour_matrix(saturation[own], hue[own]).to(images.device)
         return self.normalizer(jitter(view, brightness, contrast, matrix))

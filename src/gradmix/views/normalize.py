@@ -42,7 +42,7 @@ class Normalizer:
 
     def __call__(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8, or float in [0, 1], to normalised float32."""
-        unit = images.float() / 255 if images.dtype == torch.uint8 else images
+        unit = images.float().div_(255) if images.dtype == torch.uint8 else images
         mean = torch.tensor(self.mean, device=images.device).view(-1, 1, 1)
         std = torch.tensor(self.std, device=images.device).view(-1, 1, 1)
-        return (unit - mean) / std
+        return (unit - mean).div_(std)

@@ -1,0 +1,151 @@
+"""AUROC against minutes: the same encoder and the same minutes for every method.
+
+Each arm is a run folder, so that a bench that was stopped goes on where it was. How many steps an arm gets
+is settled before it starts, from the time of a few of its own steps, and kept in its recipe: the learning
+rate can then come down to its end within the minutes given.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..atomic import write_text
+from ..data import ImageSet, OpenSetData
+from ..detection import Outputs, make_detector
+from ..evaluation.metrics import auroc
+from ..recognition import extract
+from ..training import Recipe, RunFolder, Trained, make_recipe, train
+from .step import TrainingStep
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What differs from the recipe, and the detector that goes with it."""
+
+    name: str
+    fields: Mapping[str, Any]
+    detector: str
+
+
+ARMS = (
+    Arm("ce + mls", {"method": "ce"}, "mls"),
+    Arm("supcon + simclr", {"method": "gradmix", "mixer": "none"}, "knn"),
+    Arm("+ CutMix", {"method": "gradmix", "mixer": "cutmix"}, "knn"),
+    Arm("+ GradMix", {"method": "gradmix", "mixer": "gradmix"}, "knn"),
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where an arm stood after so many minutes of training (evaluation not counted); shares of 1."""
+
+    steps: int
+    minutes: float
+    auroc: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One arm's points, in order."""
+
+    arm: str
+    points: tuple[Point, ...]
+
+
+def bench_quality(
+    data: OpenSetData,
+    recipe: Recipe,
+    minutes: float,
+    out: Path,
+    points: int = 4,
+    arms: tuple[Arm, ...] = ARMS,
+) -> list[Curve]:
+    """Train every arm for ``minutes`` in ``out``; skips what is done, goes on with what is not."""
+    return [_curve(data, arm, recipe, minutes, out, points) for arm in arms]
+
+
+def arm_recipe(recipe: Recipe, arm: Arm) -> Recipe:
+    """The recipe with the arm's fields; the objective's other fields are kept where the method has them."""
+    values = recipe.flat()
+    if arm.fields.get("method", recipe.method) != recipe.method:
+        values = {name: value for name, value in values.items() if name not in asdict(recipe.objective)}
+    return make_recipe(values | dict(arm.fields))
+
+
+def _curve(data: OpenSetData, arm: Arm, recipe: Recipe, minutes: float, out: Path, points: int) -> Curve:
+    folder = out / arm.name.replace(" ", "").replace("+", "-").strip("-")
+    result, curve_file = folder / "curve.json", folder / "points.jsonl"
+    if result.exists():
+        return _read(arm, result)
+    if (folder / "recipe.yaml").exists():
+        run = RunFolder.open(folder)
+    else:
+        own = arm_recipe(recipe, arm)
+        steps = max(points, round(60 * minutes / step_seconds(own, data)))
+        facts = {"command": "gradmix bench quality", "split_hash": data.split.hash, "minutes_asked": minutes}
+        own = make_recipe(own.flat() | {"max_steps": steps, "epochs": 10**6})
+        run = RunFolder.create(folder, own, facts | {"seed": own.training.seed})
+    found = {point.steps: point for point in _points(curve_file)}
+
+    def watch(so_far: Trained, total: int) -> None:
+        due = {round(total * i / points) for i in range(1, points + 1)}
+        if so_far.steps in due and so_far.steps not in found:
+            found[so_far.steps] = evaluated(so_far, data, arm.detector, run.recipe())
+            text = "".join(json.dumps(asdict(found[step])) + "\n" for step in sorted(found))
+            write_text(curve_file, text)
+
+    train(data.train, run.recipe(), run, watch=watch)
+    write_text(result, json.dumps([asdict(found[step]) for step in sorted(found)], indent=2) + "\n")
+    return _read(arm, result)
+
+
+def step_seconds(recipe: Recipe, data: OpenSetData, rounds: int = 7) -> float:
+    """Mean time of a training step of this recipe on this machine, over the sizes that its views take."""
+    batch = data.train.select(range(min(recipe.training.batch_size, len(data.train))))
+
+    def median_at(size: int) -> float:
+        step = TrainingStep(recipe, batch, size)
+        seconds = []
+        for _ in range(rounds + 2):
+            started = time.perf_counter()
+            step()
+            seconds.append(time.perf_counter() - started)
+        return statistics.median(seconds[2:])
+
+    views = recipe.views
+    small = views.grow_after if views.start_size else 0.0
+    full = median_at(views.image_size)
+    return full if not small else small * median_at(views.size_at(0.0)) + (1 - small) * full
+
+
+def evaluated(so_far: Trained, data: OpenSetData, detector_name: str, recipe: Recipe) -> Point:
+    """AUROC and closed-set accuracy of what there is so far."""
+
+    def outputs(images: ImageSet, what: str) -> Outputs:
+        return extract(so_far.network, so_far.normalizer, images, what=what)
+
+    d = recipe.detection
+    settings = {"k": d.k, "normalize": d.score_normalize} if detector_name == "knn" else {}
+    detector = make_detector(detector_name, **settings)
+    detector.fit(outputs(data.train, "features of the training images"), len(data.train.class_names))
+    known = detector.score(outputs(data.test_known, "features of the known test images"))
+    unknown = detector.score(outputs(data.test_unknown, "features of the unknown test images"))
+    accuracy = float((known.label == data.test_known.labels).double().mean())
+    return Point(so_far.steps, round(so_far.minutes, 3), auroc(known.score, unknown.score), accuracy)
+
+
+def _points(file: Path) -> list[Point]:
+    if not file.exists():
+        return []
+    return [Point(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def _read(arm: Arm, file: Path) -> Curve:
+    return Curve(arm.name, tuple(Point(**row) for row in json.loads(file.read_text(encoding="utf-8"))))

@@ -1,0 +1,85 @@
+"""Every arm gets the same encoder and minutes, and a bench that was stopped goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from gradmix.bench import quality
+from gradmix.bench.quality import ARMS, arm_recipe, bench_quality
+from gradmix.data import ImageSet, OpenSetData, custom_split
+from gradmix.training import Recipe, RunFolder, make_recipe
+
+
+def small_recipe() -> Recipe:
+    return make_recipe(
+        {
+            "method": "gradmix",
+            "encoder": "resnet8_16",
+            "stem": "half",
+            "image_size": 16,
+            "layers": ["conv4_2"],
+            "lam": 0.3,
+            "batch_size": 8,
+        }
+    )
+
+
+def small_data() -> OpenSetData:
+    generator = torch.Generator().manual_seed(0)
+
+    def images(n: int, classes: int) -> ImageSet:
+        pixels = torch.randint(0, 256, (n, 3, 16, 16), generator=generator).to(torch.uint8)
+        labels = torch.arange(n) % classes if classes else torch.full((n,), -1)
+        return ImageSet(pixels, labels, tuple("ab")[:classes])
+
+    split = custom_split("toy", ["a", "b", "c"], ["a", "b"], None, 0)
+    return OpenSetData(images(24, 2), images(12, 2), images(8, 0), split)
+
+
+def test_arms_share_everything_but_the_objective() -> None:
+    recipes = {arm.name: arm_recipe(small_recipe(), arm) for arm in ARMS}
+    assert [r.method for r in recipes.values()] == ["ce", "gradmix", "gradmix", "gradmix"]
+    assert len({(r.model, r.views, r.training) for r in recipes.values()}) == 1
+    mixers = [recipes[name].objective.mixer for name in ("supcon + simclr", "+ CutMix", "+ GradMix")]
+    assert mixers == ["none", "cutmix", "gradmix"]
+    assert recipes["+ CutMix"].objective.lam == 0.3
+
+
+def test_curves_have_their_points_and_a_second_call_trains_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quality, "step_seconds", lambda recipe, data: 0.01)
+    data = small_data()
+    curves = bench_quality(data, small_recipe(), 6 * 0.01 / 60, tmp_path, points=3)
+    assert [curve.arm for curve in curves] == [arm.name for arm in ARMS]
+    for curve in curves:
+        assert [point.steps for point in curve.points] == [2, 4, 6]
+        assert all(0 <= p.auroc <= 1 and 0 <= p.accuracy <= 1 for p in curve.points)
+        assert list(curve.points) == sorted(curve.points, key=lambda p: p.minutes)
+
+    monkeypatch.setattr(quality, "train", None)
+    assert bench_quality(data, small_recipe(), 6 * 0.01 / 60, tmp_path, points=3) == curves
+
+
+def test_a_stopped_arm_goes_on_with_the_steps_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, arms = small_data(), ARMS[1:2]
+    monkeypatch.setattr(quality, "step_seconds", lambda recipe, data: 0.01)
+    whole = bench_quality(data, small_recipe(), 6 * 0.01 / 60, tmp_path / "whole", 3, arms)
+
+    def killed(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(quality, "evaluated", killed)
+        with pytest.raises(KeyboardInterrupt):
+            bench_quality(data, small_recipe(), 6 * 0.01 / 60, tmp_path / "stopped", 3, arms)
+    monkeypatch.setattr(quality, "step_seconds", lambda recipe, data: 1e9)  # a slower machine changes nothing
+    again = bench_quality(data, small_recipe(), 6 * 0.01 / 60, tmp_path / "stopped", 3, arms)
+    values = [[(p.steps, p.auroc, p.accuracy) for p in c[0].points] for c in (whole, again)]
+    assert values[0] == values[1]
+    assert RunFolder.open(tmp_path / "stopped" / "supcon-simclr").recipe().training.max_steps == 6
