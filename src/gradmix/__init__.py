@@ -35,6 +35,7 @@ _ROOM_OF = {
     "load": "recognition",
     "save": "recognition",
     "evaluate_open_set": "evaluation",
+    "OpenSetClassifier": "estimator",
     "auroc": "evaluation",
     "oscr": "evaluation",
 }

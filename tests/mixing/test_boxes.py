@@ -131,3 +131,14 @@ def test_offsets_count_from_the_corner() -> None:
     y, x = boxes.offsets((3, 4))
     assert y.tolist() == [[-1, 0, 1]]
     assert x.tolist() == [[-2, -1, 0, 1]]
+
+
+def test_the_place_on_a_plateau_does_not_depend_on_the_last_bit() -> None:
+    maps = torch.zeros(1, 8, 8)
+    maps[0, 2, 3:6] = 1.0
+    wobbled = maps.clone()
+    wobbled[0, 2, 5] += 1e-7
+    ratio = torch.tensor([0.25])
+    assert corners(boxes_at_peak(wobbled, ratio)) == corners(boxes_at_peak(maps, ratio))
+    wobbled[0, 2, 5] += 1e-3  # no rounding any more
+    assert corners(boxes_at_peak(wobbled, ratio)) != corners(boxes_at_peak(maps, ratio))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import signal
@@ -12,8 +13,9 @@ import pytest
 import torch
 
 from gradmix.errors import UserError
-from gradmix.training import RunFolder, train
-from gradmix.training.hardware import check_precision, embedder, pick_device
+from gradmix.methods import METHODS, Views
+from gradmix.training import RunFolder, make_recipe, train
+from gradmix.training.hardware import check_compile, check_precision, embedder, pick_device
 from gradmix.training.schedule import learning_rate, make_optimizer, set_learning_rate
 from gradmix.training.seeds import generator_for
 from gradmix.training.session import _batches, build_network
@@ -245,3 +247,30 @@ def test_tensorboard_gets_the_history_if_it_is_there(tmp_path: Path) -> None:
     (row,) = run.history()
     assert row.keys() >= {"step", "loss", "supcon", "simclr", "mixed", "lr", "epoch", "minutes"}
     assert row["epoch"] == pytest.approx(2 / 3)
+
+
+@pytest.mark.slow
+def test_a_compiled_network_trains_to_the_same_gradient_and_still_gives_maps() -> None:
+    fields = {"encoder": "resnet8_16", "stem": "half", "image_size": 16, "layers": ["conv4_2"]}
+    v1, v2 = torch.randn(2, 8, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+
+    def stepped(mixer: str, compiled: bool) -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
+        recipe = make_recipe(fields | {"mixer": mixer})
+        network = build_network(recipe, 2).train()
+        calls = functools.partial(embedder, device=torch.device("cpu"), precision="fp32", compiled=compiled)
+        method = METHODS["gradmix"](network, recipe.objective, embedder=calls)
+        views = Views(v1, v2, torch.arange(8) % 2)
+        assert method.step(views, torch.Generator().manual_seed(1))["mixed"] > 0
+        return network.state_dict(), [p.grad for p in network.parameters() if p.grad is not None]
+
+    # Not with GradMix: its patch is where a map is largest, and rounding decides between equals.
+    torch.testing.assert_close(stepped("cutmix", compiled=True), stepped("cutmix", compiled=False))
+    stepped("gradmix", compiled=True)
+
+
+def test_compiling_without_a_compiler_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(UserError, match="needs a C\\+\\+ compiler"):
+        check_compile(torch.device("cpu"))
+    with pytest.raises(UserError, match="several processes"):
+        check_compile(torch.device("cpu"), processes=2)

@@ -268,7 +268,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run(
         monkeypatch.setattr(
             session.Augment,
             "__call__",
-            lambda self, images, generator: augment(self, images, generator) * torch.nan,
+            lambda self, images, *how: augment(self, images, *how) * torch.nan,
         )
     run.save_state({"sentinel": 1})
     before = run.state_file.read_bytes()

@@ -22,7 +22,13 @@ COMMANDS = {
     "train": "train on a folder of images, a data set or a protocol of the literature",
     "evaluate": "measure how well a run tells known from unknown; writes JSON and an HTML page",
     "predict": "name images, or call them unknown",
+    "explain": "show why an image was named or rejected; writes PNG, JSON and an HTML page",
+    "calibrate": "set how many known images a model may call unknown",
+    "enroll": "teach a model a new class from a few images, without training",
+    "forget": "make a model forget a class",
+    "discover": "group the images that a model does not know, ready to be named",
     "data": "list, describe and check data sets and folders",
+    "reproduce": "run a table or figure of the paper; writes JSON, Markdown, LaTeX and an HTML page",
     "bench": "measure speed on this machine",
 }
 _EXAMPLES = """examples:
@@ -55,7 +61,8 @@ def main(argv: list[str] | None = None) -> int:
         _complain(str(error))
         return 2
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        if _speaks():
+            print("interrupted", file=sys.stderr)
         return _INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe went away, as `| head` does: not an error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -84,6 +91,8 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     name = choose("command", arguments[0], COMMANDS)
     command = importlib.import_module(f".{name}", __package__)
+    if _is_one_of_several() and not getattr(command, "SHARES_WORK", False):
+        raise UserError(f"gradmix {name} works in one process; torchrun is for gradmix train")
     own = Parser(
         prog=f"gradmix {name}",
         description=command.__doc__,
@@ -97,7 +106,7 @@ def _dispatch(arguments: list[str]) -> int:
     args = own.parse_args(words, argparse.Namespace(recipe_fields=fields))
     from ..progress import show
 
-    show()
+    show(_speaks())
     with warnings.catch_warnings():
         warnings.showwarning = _mention
         code: int = command.run(args)
@@ -106,11 +115,22 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _mention(message: Warning | str, *where: object, **more: object) -> None:
     """A warning as one line: in which line of the package it arose is nobody's business here."""
-    print(f"gradmix: {' '.join(str(message).split())}", file=sys.stderr)
+    _complain(str(message))
 
 
 def _complain(message: str) -> None:
-    print(f"gradmix: {' '.join(message.split())}", file=sys.stderr)
+    if _speaks():
+        print(f"gradmix: {' '.join(message.split())}", file=sys.stderr)
+
+
+def _is_one_of_several() -> bool:
+    """Whether torchrun started this process among others."""
+    return os.environ.get("WORLD_SIZE", "1") != "1"
+
+
+def _speaks() -> bool:
+    """Of several processes only the first does; what is wrong with another is told to it."""
+    return not _is_one_of_several() or os.environ.get("RANK", "0") == "0"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 HELP = "list, describe and check data sets"
 _CLASSES_SHOWN = 20
 _FINDINGS_SHOWN = 20  # of each kind; --all shows the rest
-_SOURCE = "a folder, an .npz file, or the name of a known data set (mnist, cifar10, …)"
+_SOURCE = "a folder, an .npz file, an archive (.zip, .tar), or the name of a known set (mnist, cifar10, …)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,6 +76,8 @@ def _print_listings(listings: list[Listing], root: str) -> None:
         if listing.path is None:
             table.add_row(listing.name, "-", "-", "-", Text(listing.trouble or "not there"))
             continue
+        if not listing.splits:
+            table.add_row(listing.name, "?", "?", listing.format, Text(str(listing.path)))
         for i, (split, number) in enumerate(listing.splits):
             first = (listing.format, Text(str(listing.path))) if i == 0 else ("", "")
             table.add_row(listing.name if i == 0 else "", split, f"{number:,}", *first)

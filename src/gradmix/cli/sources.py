@@ -28,7 +28,7 @@ def add_split_arguments(parser: argparse.ArgumentParser) -> None:
 
 def source_request(args: argparse.Namespace, seed: int) -> dict[str, Any]:
     """What was asked for, as JSON can hold it: kept in run.json, and enough to read the images again."""
-    from ..data import custom_split, get_split, load_images
+    from ..data import class_names_of, custom_split, get_split
 
     own_split = args.known is not None or args.n_known is not None
     if args.trial is not None and not args.protocol:
@@ -41,7 +41,7 @@ def source_request(args: argparse.Namespace, seed: int) -> dict[str, Any]:
     if not args.source:
         raise UserError("what to train on? give a folder of class folders, a data set's name, or --protocol")
     if own_split:
-        names = load_images(args.source, data_root=args.data_root, skip_bad=args.skip_bad).class_names
+        names = class_names_of(args.source, data_root=args.data_root, skip_bad=args.skip_bad)
         known = [name.strip() for name in args.known.split(",")] if args.known else None
         split_seed = seed if args.split_seed is None else args.split_seed
         split = custom_split(args.source, names, known, args.n_known, split_seed)

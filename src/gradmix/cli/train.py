@@ -5,6 +5,7 @@
   gradmix train cifar10 --n-known 6 --seed 3 --recipe cpu/cifar10 --out runs/six
   gradmix train --protocol mnist --trial 0 --recipe cpu/mnist --out runs/mnist
   gradmix train --resume --out runs/mnist
+  torchrun --standalone --nproc-per-node 4 -m gradmix train photos/ --out runs/photos
 
 Every field of the recipe is an option too: --epochs 5 --lr 0.002 --mixer cutmix --layers conv4_2,conv5_2 …
 (the recipe with all its fields is written to RUN/recipe.yaml). Ctrl-C stops after the current step;
@@ -14,19 +15,22 @@ Every field of the recipe is an option too: --epochs 5 --lr 0.002 --mixer cutmix
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from .sources import add_split_arguments, recorded_request, source_request, split_of, training_data
 
 if TYPE_CHECKING:
     from ..data import ImageSet
-    from ..training import Recipe
+    from ..training import Recipe, RunFolder
+    from ..world import World
 
 TAKES_RECIPE_FIELDS = True
+SHARES_WORK = True  # among the processes that torchrun starts
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "source",
         nargs="?",
         metavar="FOLDER|DATASET",
-        help="folder of class folders, .npz file, or data set name",
+        help="folder of class folders, .npz file, .zip or .tar archive, or data set name",
     )
     add_split_arguments(parser)
     parser.add_argument("--recipe", default=None, help="small (default), cpu/…, paper/…, or a YAML file")
@@ -44,41 +48,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..recognition import fit
-    from ..training import Interrupted, RunFolder, load_recipe
+    from ..recognition import fit_together
+    from ..training import Interrupted, make_recipe
+    from ..training.distributed import joined
 
-    if args.resume:
-        given = (args.recipe_fields, args.recipe, args.source, args.protocol, args.known, args.n_known)
-        if any(given):
-            raise UserError(
-                "--resume goes on with what the run was started with; give only --out (and --data-root)"
-            )
-        run_folder = RunFolder.open(args.out)
-        recipe = run_folder.recipe()
-        request = recorded_request(run_folder.facts(), args.out)
-        data = training_data(request, args.data_root, recipe)
-        if data.content_hash() != request["content_hash"]:
-            raise UserError(f"the training images have changed since {args.out} was started; start a new run")
-    else:
-        recipe = load_recipe(args.recipe or "small", args.recipe_fields)
-        request = source_request(args, recipe.training.seed)
-        if (args.out / "recipe.yaml").exists():  # before minutes are spent on reading images
-            raise UserError(f"{args.out} already holds a run; go on with --resume, or choose another --out")
-        data = training_data(request, args.data_root, recipe)
-        facts = {
-            "command": " ".join(["gradmix", *sys.argv[1:]]),
-            "data": request | {"content_hash": data.content_hash(), "counts": data.counts()},
-            "split_hash": split_of(request).hash if "split" in request else None,
-            "seed": recipe.training.seed,
-        }
-        run_folder = RunFolder.create(args.out, recipe, facts)
-    print(_summary(data, recipe), file=sys.stderr)
-    try:
-        with nullcontext() if args.resume else run_folder.taken_back_on_mistakes():
-            recognizer = fit(data, recipe, run_folder)
-    except Interrupted as stop:
-        print(f"{stop}; go on with: gradmix train --resume --out {args.out}", file=sys.stderr)
-        return 130
+    with joined() as world:
+        plan = world.from_first(lambda: _plan(args))
+        recipe, request, goes_on = make_recipe(plan["recipe"]), plan["request"], plan["goes_on"]
+        with world.together():
+            data = training_data(request, args.data_root, recipe)
+            content = data.content_hash()
+            if goes_on and content != request["content_hash"]:
+                raise UserError(
+                    f"the training images have changed since {args.out} was started; start a new run"
+                )
+        content_of_first = world.from_first(lambda: content)
+        run_folder: RunFolder | None = None
+        with world.together():
+            if content != content_of_first:
+                raise UserError("the training images here are not those that the first process reads")
+            if world.rank == 0:
+                facts = _facts(request, recipe, data.counts(), content, world.size)
+                run_folder = _run_folder(args.out, recipe, facts, goes_on)
+        if run_folder is None:
+            return _work_for_others(data, recipe, world)
+        print(_summary(data, recipe, world.size), file=sys.stderr)
+        try:
+            with nullcontext() if goes_on else run_folder.taken_back_on_mistakes():
+                recognizer = fit_together(data, recipe, run_folder, world)
+        except Interrupted as stop:
+            print(f"{stop}; go on with: gradmix train --resume --out {args.out}", file=sys.stderr)
+            return 130
+    assert recognizer is not None
     threshold = recognizer.threshold
     if not threshold.guaranteed:
         print(
@@ -90,7 +91,82 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _summary(data: ImageSet, recipe: Recipe) -> str:
+def _work_for_others(data: ImageSet, recipe: Recipe, world: World) -> int:
+    """What every process but the first does: its share of the training, and nothing else."""
+    from ..recognition import fit_together
+    from ..training import Interrupted
+
+    try:
+        fit_together(data, recipe, None, world)
+    except Interrupted:
+        return 130
+    return 0
+
+
+def _plan(args: argparse.Namespace) -> dict[str, Any]:
+    """Which recipe on which images: what the command says, or what the run says that it goes on with."""
+    from ..training import RunFolder, load_recipe
+
+    if args.resume:
+        given = (args.recipe_fields, args.recipe, args.source, args.protocol, args.known, args.n_known)
+        if any(given):
+            raise UserError(
+                "--resume goes on with what the run was started with; give only --out (and --data-root)"
+            )
+        run = RunFolder.open(args.out)
+        return {
+            "recipe": run.recipe().flat(),
+            "request": recorded_request(run.facts(), args.out),
+            "goes_on": True,
+        }
+    recipe = load_recipe(args.recipe or "small", args.recipe_fields)
+    request = source_request(args, recipe.training.seed)
+    if not (args.out / "recipe.yaml").exists():
+        return {"recipe": recipe.flat(), "request": request, "goes_on": False}
+    recorded = _restarted(RunFolder.open(args.out), recipe, request)
+    if recorded is None:  # before minutes are spent on reading images
+        raise UserError(f"{args.out} already holds a run; go on with --resume, or choose another --out")
+    return {"recipe": recipe.flat(), "request": recorded, "goes_on": True}
+
+
+def _restarted(run: RunFolder, recipe: Recipe, request: dict[str, Any]) -> dict[str, Any] | None:
+    """What the run recorded, if it is this very command's: torchrun starts it again after a failure."""
+    from ..training.distributed import launch_id
+
+    launch = launch_id()
+    if launch is None:
+        return None
+    facts = run.facts()
+    if facts.get("launch") != launch or run.recipe() != recipe:
+        return None
+    recorded: dict[str, Any] = facts.get("data", {})
+    asked = json.loads(json.dumps(request))  # lists for tuples, as in the file
+    return recorded if recorded | asked == recorded else None
+
+
+def _facts(
+    request: dict[str, Any], recipe: Recipe, counts: dict[str, int], content_hash: str, processes: int
+) -> dict[str, Any]:
+    """What run.json says of a new run."""
+    from ..training.distributed import launch_id
+
+    facts: dict[str, Any] = {
+        "command": " ".join(["gradmix", *sys.argv[1:]]),
+        "data": request | {"content_hash": content_hash, "counts": counts},
+        "split_hash": split_of(request).hash if "split" in request else None,
+        "seed": recipe.training.seed,
+    }
+    launch = launch_id()
+    return facts if launch is None else facts | {"processes": processes, "launch": launch}
+
+
+def _run_folder(out: Path, recipe: Recipe, facts: dict[str, Any], goes_on: bool) -> RunFolder:
+    from ..training import RunFolder
+
+    return RunFolder.open(out) if goes_on else RunFolder.create(out, recipe, facts)
+
+
+def _summary(data: ImageSet, recipe: Recipe, processes: int) -> str:
     size, channels = recipe.views.image_size, recipe.views.channels
     colour = "grey" if channels == 1 else "colour"
     s = recipe.training
@@ -98,4 +174,5 @@ def _summary(data: ImageSet, recipe: Recipe) -> str:
     return (
         f"{len(data)} images of {len(data.class_names)} classes at {size}x{size} {colour}; "
         f"{recipe.method} with {recipe.model.encoder}, {length}"
+        + (f"; {processes} processes" if processes > 1 else "")
     )

@@ -52,7 +52,7 @@ def evaluate_open_set(
     on_unknown = recognizer.outputs(unknown, "features of the unknown test images", cache)
     on_train: Outputs | None = None
     metrics: dict[str, dict[str, float]] = {}
-    own: tuple[Scores, Scores] | None = None
+    own: tuple[Scores, Scores, float] | None = None
     for name in names:
         detector: Detector = recognizer.knn
         if name.startswith("knn:"):
@@ -66,13 +66,16 @@ def evaluate_open_set(
             if on_train is None:
                 on_train = recognizer.outputs(train, "features of the training images", cache)
             detector.fit(on_train, len(recognizer.class_names))
-        of_known, of_unknown = detector.score(on_known), detector.score(on_unknown)
-        own = own or (of_known, of_unknown)
-        # Only the model's own score has a threshold, and so metrics that depend on one.
-        threshold = recognizer.threshold.value if name == "knn" else None
+        threshold = None
+        if name == "knn":  # only the model's own score has a threshold, and so metrics that depend on one
+            (of_known, threshold), (of_unknown, _) = map(recognizer.decisive, (on_known, on_unknown))
+            own = (of_known, of_unknown, threshold)
+        else:
+            of_known, of_unknown = detector.score(on_known), detector.score(on_unknown)
         metrics[name] = open_set_metrics(of_known, on_known.labels, of_unknown, threshold)
     assert own is not None
-    return OpenSetResult(metrics, *own, on_known.labels, recognizer.threshold.value)
+    of_known, of_unknown, cut = own
+    return OpenSetResult(metrics, of_known, of_unknown, on_known.labels, cut)
 
 
 def accepted(scores: Scores, threshold: float) -> Tensor:

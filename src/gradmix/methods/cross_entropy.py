@@ -29,7 +29,9 @@ class CrossEntropy(Method):
     def step(self, views: Views, generator: torch.Generator, scale: float = 1.0) -> dict[str, Tensor]:
         logits = self.network.logits(self.embed(views.v1))
         assert logits is not None
-        loss = F.cross_entropy(logits, views.labels, label_smoothing=self.settings.label_smoothing)
+        loss = F.cross_entropy(
+            self.world.union(logits), views.labels, label_smoothing=self.settings.label_smoothing
+        )
         torch.autograd.backward(scale * loss)
         return {"loss": loss.detach()}
 
@@ -55,8 +57,10 @@ class CrossEntropySSL(Method):
         z1, z2 = self.embed(views.v1), self.embed(views.v2)
         logits = self.network.logits(torch.cat([z1, z2]))
         assert logits is not None
-        ce = F.cross_entropy(logits, views.labels.repeat(2), label_smoothing=s.label_smoothing)
-        simclr = nt_xent(F.normalize(z1, dim=1), F.normalize(z2, dim=1), s.simclr_temperature)
+        both = torch.cat([self.world.union(view) for view in logits.chunk(2)])
+        ce = F.cross_entropy(both, views.labels.repeat(2), label_smoothing=s.label_smoothing)
+        unit1, unit2 = (F.normalize(self.world.union(z), dim=1) for z in (z1, z2))
+        simclr = nt_xent(unit1, unit2, s.simclr_temperature)
         loss = s.theta * ce + s.lam * simclr
         torch.autograd.backward(scale * loss)
         return {"loss": loss.detach(), "ce": ce.detach(), "simclr": simclr.detach()}

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..models import Network
+from ..world import ALONE, World
 
 Embed = Callable[[Tensor], Tensor]
 Embedder = Callable[[nn.Module], Embed]
@@ -20,7 +21,8 @@ Embedder = Callable[[nn.Module], Embed]
 class Views:
     """One minibatch as the network sees it: two views (N, C, H, W) of N images and their labels (N,).
 
-    ``v2`` is ``v1`` itself for a method that asks for one view only.
+    ``v2`` is ``v1`` itself for a method that asks for one view only. Where several processes share a
+    batch, the views are one's own rows of it; the labels are those of the whole batch, for all know them.
     """
 
     v1: Tensor
@@ -34,6 +36,10 @@ class Method(ABC):
     ``step`` leaves the gradient of its objective in the parameters' ``.grad``: a method does its own
     backward, for GradMix's maps come out of the middle of it. It knows nothing of files, devices,
     schedules or logging.
+
+    Where several processes share a batch, each computes the losses of the whole of it from everyone's
+    embeddings (:meth:`World.union`), sends the gradient of its own rows back, and leaves in ``.grad`` what
+    these rows contribute: the sum over the processes is the gradient of the objective.
     """
 
     Settings: ClassVar[type[Any]]  # a frozen dataclass: the recipe's section ``method``
@@ -48,6 +54,7 @@ class Method(ABC):
         *,
         embedder: Embedder | None = None,
         generator: torch.Generator | None = None,
+        world: World = ALONE,
     ) -> None:
         """``embedder`` makes of a network what the trainer wants called (in mixed precision, say).
 
@@ -56,6 +63,7 @@ class Method(ABC):
         """
         self.network = network
         self.settings = settings
+        self.world = world
         self.embedder: Embedder = embedder or (lambda network: network)
         self.embed: Embed = self.embedder(network)
 

@@ -18,6 +18,7 @@ from ..attribution.cam import MAPS, NORMALIZATIONS
 from ..errors import UserError, choose
 from ..mixing import MIXERS, CutMix, GradMix, Mixed, Mixer, Mixup, derangement
 from ..models import Network
+from ..world import ALONE, World
 from .interface import Embedder, Method
 
 
@@ -72,8 +73,9 @@ class MixingMethod(Method):
         *,
         embedder: Embedder | None = None,
         generator: torch.Generator | None = None,
+        world: World = ALONE,
     ) -> None:
-        super().__init__(network, settings, embedder=embedder, generator=generator)
+        super().__init__(network, settings, embedder=embedder, generator=generator, world=world)
         self.mixer = self._mixer_in_use()
         if self.mixer is not None and self.mixer.needs_maps:
             Capture(network.encoder, settings.layers)  # a misspelt layer is found before training, not in it
@@ -92,15 +94,23 @@ class MixingMethod(Method):
     def _maps(self, activations: Sequence[Tensor], gradients: Sequence[Tensor], view: Tensor) -> Tensor:
         make = MAPS[self.settings.attribution]
         layers = [make(a.detach().float(), g.float()) for a, g in zip(activations, gradients, strict=True)]
-        return aggregate(layers, (view.shape[2], view.shape[3]), self.settings.map_normalize)
+        size, normalize = (view.shape[2], view.shape[3]), self.settings.map_normalize
+        if normalize == "per_layer":  # by the largest value in the batch: that of all processes
+            own = self.world.rows(len(view) * self.world.size)
+            return aggregate([self.world.union(layer) for layer in layers], size, normalize)[own]
+        return aggregate(layers, size, normalize)
 
     @torch.no_grad()
     def _mix(self, view: Tensor, mixer: Mixer, maps: Tensor | None, generator: torch.Generator) -> Mixed:
-        partners = view[derangement(len(view), generator).to(view.device)]
-        return mixer(view, partners, maps, generator)
+        partners = self.world.picked(view, derangement(len(view) * self.world.size, generator))
+        if self.world.size == 1:  # a mixer that knows of no other processes will do
+            return mixer(view, partners, maps, generator)
+        return mixer(view, partners, maps, generator, self.world)
 
     def _weight(self, mixed: Mixed) -> Tensor:
-        return mixed.share if self.settings.mix_weight == "area" else 1 - mixed.share
+        """What each mixed image of the whole batch weighs, (N,)."""
+        share = self.world.union(mixed.share)
+        return share if self.settings.mix_weight == "area" else 1 - share
 
 
 def unit(z: Tensor) -> Tensor:

@@ -14,8 +14,9 @@ Decisions:
 - Only parameters are averaged. The key network's BatchNorm uses the statistics of its own batch, as the
   query network's does, so its running statistics influence nothing; they are saved all the same.
 - MoCo shuffles the batch *across processes* before the key network, so that BatchNorm statistics do not
-  give away which key belongs to which query. Within one process a permutation changes no statistic and
-  would be undone afterwards: it does nothing, and is not done.
+  give away which key belongs to which query: with several processes and ``batch_norm: local`` so does
+  this one. Where the statistics are those of the whole batch (one process, or ``batch_norm: sync``) a
+  permutation changes none of them and would be undone afterwards: it does nothing, and is not done.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from torch import Tensor
 from ..errors import UserError
 from ..losses import info_nce
 from ..models import Network
+from ..models.batch_norm import statistics_are_local
+from ..world import ALONE, World
 from .interface import Embed, Embedder, Views
 from .mixed_views import MixingMethod, MixingSettings, detached, gradient_of, unit
 
@@ -64,9 +67,11 @@ class MoCo(MixingMethod):
         *,
         embedder: Embedder | None = None,
         generator: torch.Generator | None = None,
+        world: World = ALONE,
     ) -> None:
         """The queue starts as random directions from ``generator`` (by default that of seed 0)."""
-        super().__init__(network, settings, embedder=embedder, generator=generator)
+        super().__init__(network, settings, embedder=embedder, generator=generator, world=world)
+        self.shuffles = world.size > 1 and statistics_are_local(network)
         self.key_network = copy.deepcopy(network).requires_grad_(False).train()
         self.embed_key: Embed = self.embedder(self.key_network)
         # Drawn on the CPU, so that the start does not depend on the device.
@@ -79,13 +84,12 @@ class MoCo(MixingMethod):
     def step(self, views: Views, generator: torch.Generator, scale: float = 1.0) -> dict[str, Tensor]:
         s, mixer = self.settings, self.mixer
         follow(self.key_network, self.network, s.key_momentum)
-        with torch.no_grad():
-            keys = unit(self.embed_key(views.v2))
+        keys = self._keys(views.v2, generator)
 
         z, activations = self._embed_watched(views.v1, mixer)
         for activation in activations:
             activation.retain_grad()
-        clean = info_nce(unit(z), keys, self.queue, s.moco_temperature)
+        clean = info_nce(unit(self.world.union(z)), keys, self.queue, s.moco_temperature)
         torch.autograd.backward(scale * clean)
         parts = {"loss": clean, "moco": clean}
         if mixer is not None:
@@ -94,12 +98,23 @@ class MoCo(MixingMethod):
                 maps = self._maps(activations, [gradient_of(a) / scale for a in activations], views.v1)
             del z, activations  # view 1's graph is done with; the mixed view may have its memory
             mixed = self._mix(views.v1, mixer, maps, generator)
-            zm = self.embed(mixed.images)
+            zm = self.world.union(self.embed(mixed.images))
             pair = info_nce(unit(zm), keys, self.queue, s.mixed_temperature, self._weight(mixed))
             torch.autograd.backward(scale * pair)
             parts |= {"loss": clean + pair, "mixed": pair}
         self._enqueue(keys)
         return detached(parts)
+
+    @torch.no_grad()
+    def _keys(self, view: Tensor, generator: torch.Generator) -> Tensor:
+        """The keys of the whole batch (N, d)."""
+        if not self.shuffles:
+            return unit(self.world.union(self.embed_key(view)))
+        # A generator of its own: the step's further draws are those of a run that does not shuffle.
+        own = torch.Generator().manual_seed(generator.initial_seed() ^ 1)
+        order = torch.randperm(len(view) * self.world.size, generator=own)
+        shuffled = self.world.union(self.embed_key(self.world.picked(view, order)))
+        return unit(shuffled[torch.argsort(order).to(view.device)])
 
     @torch.no_grad()
     def _enqueue(self, keys: Tensor) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+_ROUNDING = 1e-5  # of the maximum of a map
+
 
 @dataclass(frozen=True)
 class Boxes:
@@ -16,6 +18,10 @@ class Boxes:
     left: Tensor
     height: Tensor
     width: Tensor
+
+    def rows(self, own: slice) -> Boxes:
+        """Those of some of the images."""
+        return Boxes(self.top[own], self.left[own], self.height[own], self.width[own])
 
     def mask(self, size: tuple[int, int]) -> Tensor:
         """(N, H, W) bool, true inside."""
@@ -44,10 +50,16 @@ def sides(ratio: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
 
 
 def boxes_at_peak(maps: Tensor, ratio: Tensor) -> Boxes:
-    """Centred on the arg max of each map (N, H, W), then moved to lie inside the image."""
+    """Centred on the arg max of each map (N, H, W), then moved to lie inside the image.
+
+    Of pixels that equal the maximum but for rounding the first is taken: a small map that was enlarged has
+    plateaus, and where on them the patch goes must not depend on the last bit.
+    """
     size = (maps.shape[1], maps.shape[2])
     height, width = sides(ratio, size)
-    peak = maps.flatten(1).argmax(1)
+    flat = maps.flatten(1)
+    largest = flat.amax(1, keepdim=True)
+    peak = (flat >= largest - _ROUNDING * largest.abs()).to(torch.uint8).argmax(1)
     top = peak // size[1] - height // 2
     left = peak % size[1] - width // 2
     return _moved_inside(top, left, height, width, size)

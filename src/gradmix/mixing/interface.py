@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
+from ..world import ALONE, World
 from .boxes import Boxes
 
 
@@ -27,9 +28,18 @@ class Mixer(Protocol):
     needs_maps: bool
 
     def __call__(
-        self, images: Tensor, partners: Tensor, maps: Tensor | None, generator: torch.Generator
+        self,
+        images: Tensor,
+        partners: Tensor,
+        maps: Tensor | None,
+        generator: torch.Generator,
+        world: World = ALONE,
     ) -> Mixed:
-        """images, partners: (N, C, H, W); maps: (N, H, W) if ``needs_maps``, else ignored."""
+        """images, partners: (N, C, H, W); maps: (N, H, W) if ``needs_maps``, else ignored.
+
+        Where several processes share a batch these are one's own rows, and the draws are those of its rows
+        in draws for all.
+        """
         ...
 
 

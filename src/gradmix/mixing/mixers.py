@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError, choose
+from ..world import ALONE, World
 from .boxes import boxes_at_peak, boxes_at_window, random_boxes
 from .interface import Mixed, Mixer
 from .paste import PATCHES, paste
@@ -39,12 +40,18 @@ class GradMix:
         choose("patch", self.patch, PATCHES)
 
     def __call__(
-        self, images: Tensor, partners: Tensor, maps: Tensor | None, generator: torch.Generator
+        self,
+        images: Tensor,
+        partners: Tensor,
+        maps: Tensor | None,
+        generator: torch.Generator,
+        world: World = ALONE,
     ) -> Mixed:
         if maps is None or maps.shape != (len(images), *images.shape[2:]):
             got = "none" if maps is None else f"maps {tuple(maps.shape)} for images {tuple(images.shape)}"
             raise UserError(f"GradMix needs one map (H, W) an image; got {got}")
-        ratio = _uniform(len(images), self.gamma_min, self.gamma_max, self.gamma_per, generator)
+        n = len(images) * world.size
+        ratio = _uniform(n, self.gamma_min, self.gamma_max, self.gamma_per, generator)[world.rows(n)]
         boxes = LOCATIONS[self.locate](maps, ratio.to(images.device))
         mixed = paste(images, partners, boxes, self.patch)
         return Mixed(mixed, boxes.share((images.shape[2], images.shape[3])), boxes)
@@ -71,14 +78,19 @@ class CutMix:
         choose("patch", self.patch, PATCHES)
 
     def __call__(
-        self, images: Tensor, partners: Tensor, maps: Tensor | None, generator: torch.Generator
+        self,
+        images: Tensor,
+        partners: Tensor,
+        maps: Tensor | None,
+        generator: torch.Generator,
+        world: World = ALONE,
     ) -> Mixed:
-        n, size = len(images), (images.shape[2], images.shape[3])
+        n, size = len(images) * world.size, (images.shape[2], images.shape[3])
         if self.alpha is None:
             ratio = _uniform(n, self.gamma_min, self.gamma_max, self.gamma_per, generator)
         else:
             ratio = (1 - _beta(n, self.alpha, self.gamma_per, generator)).sqrt()
-        boxes = random_boxes(n, ratio.to(images.device), size, generator)
+        boxes = random_boxes(n, ratio.to(images.device), size, generator).rows(world.rows(n))
         return Mixed(paste(images, partners, boxes, self.patch), boxes.share(size), boxes)
 
 
@@ -95,9 +107,15 @@ class Mixup:
         choose("gamma_per", self.gamma_per, SCOPES)
 
     def __call__(
-        self, images: Tensor, partners: Tensor, maps: Tensor | None, generator: torch.Generator
+        self,
+        images: Tensor,
+        partners: Tensor,
+        maps: Tensor | None,
+        generator: torch.Generator,
+        world: World = ALONE,
     ) -> Mixed:
-        share = (1 - _beta(len(images), self.alpha, self.gamma_per, generator)).to(images)
+        n = len(images) * world.size
+        share = (1 - _beta(n, self.alpha, self.gamma_per, generator))[world.rows(n)].to(images)
         return Mixed(torch.lerp(images, partners, share[:, None, None, None]), share, None)
 
 

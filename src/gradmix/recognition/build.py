@@ -5,11 +5,13 @@ from __future__ import annotations
 import torch
 
 from ..data import ImageSet
-from ..detection import KNN, calibrate
+from ..detection import KNN, Outputs
 from ..errors import UserError
 from ..training import Recipe, Trained
 from ..training.seeds import generator_for
-from .extract import extract
+from .calibration import known_threshold
+from .feature_cache import cached_extract
+from .gallery import Gallery
 from .recognizer import Recognizer
 
 
@@ -44,11 +46,22 @@ def build_recognizer(
 ) -> Recognizer:
     """Index ``train``; threshold from ``held_out``, else from ``train``, each image left out in turn."""
     d = recipe.detection
-    outputs = extract(trained.network, trained.normalizer, train, what="features of the training images")
-    knn = KNN(k=d.k, normalize=d.score_normalize).fit(outputs, len(train.class_names))
-    if held_out is None:
-        scores = knn.leave_one_out().score
-    else:
-        scores = knn.score(extract(trained.network, trained.normalizer, held_out)).score
-    threshold = calibrate(scores, d.false_reject)
-    return Recognizer(trained.network, trained.normalizer, knn, threshold, train.class_names, recipe)
+    outputs = cached_extract(
+        trained.network, trained.normalizer, train, what="features of the training images"
+    )
+    knn = KNN(k=d.k, normalize=d.score_normalize, index=d.knn_index).fit(outputs, len(train.class_names))
+    calibration = None
+    if held_out is not None:
+        of_held_out = cached_extract(trained.network, trained.normalizer, held_out)
+        calibration = Outputs(of_held_out.features, of_held_out.labels)
+    threshold = known_threshold(knn, len(train.class_names), calibration, d.false_reject)
+    return Recognizer(
+        trained.network,
+        trained.normalizer,
+        knn,
+        threshold,
+        train.class_names,
+        recipe,
+        calibration,
+        Gallery.of(train),
+    )

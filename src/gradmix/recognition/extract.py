@@ -26,7 +26,8 @@ def extract(
     with progress(what, len(images)) as advance:
         for first in range(0, len(images), batch_size):
             batch = images.images[first : first + batch_size]
-            seen = normalizer(batch.to(device)).contiguous(memory_format=torch.channels_last)
+            # Reordered while they are bytes: the floats are four times as much to move.
+            seen = normalizer(batch.to(device).contiguous(memory_format=torch.channels_last))
             z = network(seen)
             features.append(network.features(z).cpu())
             answer = network.logits(z)

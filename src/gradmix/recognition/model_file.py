@@ -5,48 +5,56 @@ One file, so that replacing it is one atomic move: nobody can see new weights wi
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..atomic import write_atomically
-from ..detection import KNN, Threshold
+from ..detection import KNN, ClassThreshold, Outputs, Threshold
 from ..errors import UserError
 from ..training import make_recipe
-from ..training.session import build_network
 from ..views import Normalizer
+from .backbone import BACKBONE, Backbone, offered
+from .frozen import network_of
+from .gallery import Gallery
 from .recognizer import Recognizer
 
 FORMAT = 1
-_NETWORK, _INDEX = "network.", "index."
+_NETWORK, _INDEX, _CALIBRATION, _GALLERY = "network.", "index.", "calibration.", "gallery."
 
 
-def save(recognizer: Recognizer, path: str | Path) -> None:
-    """Write it all to ``path``, atomically."""
+def save(recognizer: Recognizer, path: str | Path, notes: Mapping[str, Any] | None = None) -> None:
+    """Write it all to ``path``, atomically; ``notes`` are whatever else JSON can hold."""
     tensors: dict[str, Tensor] = {}
     tensors |= {
         _NETWORK + k: v.detach().cpu().contiguous() for k, v in recognizer.network.state_dict().items()
     }
     tensors |= {_INDEX + k: v.contiguous() for k, v in recognizer.knn.state().items()}
-    t = recognizer.threshold
+    tensors |= {_GALLERY + k: v for k, v in recognizer.gallery.state().items()}
+    if recognizer.calibration is not None:
+        tensors[_CALIBRATION + "features"] = recognizer.calibration.features.contiguous()
+        tensors[_CALIBRATION + "labels"] = recognizer.calibration.labels.contiguous()
+    encoder = recognizer.network.encoder
     about = {
         "format": FORMAT,
         "class_names": recognizer.class_names,
+        "enrolled": recognizer.enrolled_names,
+        "head_start": recognizer.head_start,
+        "classifier": getattr(recognizer.network.classifier, "out_features", 0),
         # Weights are in here, so where they started from must not be read again on loading.
-        "recipe": recognizer.recipe.flat() | {"init": "", "stem": recognizer.network.encoder.stem},
+        "recipe": recognizer.recipe.flat() | {"init": "", "stem": encoder.stem},
         "normalizer": {"mean": recognizer.normalizer.mean, "std": recognizer.normalizer.std},
         "knn": recognizer.knn.settings(),
-        "threshold": {
-            "value": t.value if math.isfinite(t.value) else None,  # JSON has no infinity
-            "false_reject": t.false_reject,
-            "n": t.n,
-            "guaranteed": t.guaranteed,
-        },
+        "threshold": _plain(recognizer.threshold),
+        "backbone": {"kind": encoder.kind, "layer": encoder.layer} if isinstance(encoder, Backbone) else None,
+        "notes": dict(notes or {}),
     }
 
     def write(part: Path) -> None:
@@ -58,11 +66,19 @@ def save(recognizer: Recognizer, path: str | Path) -> None:
     write_atomically(Path(path), write)
 
 
-def load(path: str | Path) -> Recognizer:
-    """A recognizer from its file, or from the run folder that holds it."""
-    path = Path(path)
-    if path.is_dir():
-        path = path / "model.safetensors"
+def load(path: str | Path, backbone: nn.Module | None = None) -> Recognizer:
+    """A recognizer from its file, or from the run folder that holds it.
+
+    ``backbone``: a module like the one it was made with, if it was made with one of the user's own; the
+    weights come from the file.
+    """
+    recognizer, _ = load_with_notes(path, backbone)
+    return recognizer
+
+
+def load_with_notes(path: str | Path, backbone: nn.Module | None = None) -> tuple[Recognizer, dict[str, Any]]:
+    """A recognizer, and the notes that it was saved with."""
+    path = model_path(path)
     if not path.is_file():
         if (path.parent / "recipe.yaml").exists():
             raise UserError(
@@ -72,23 +88,86 @@ def load(path: str | Path) -> Recognizer:
         raise UserError(f"no model at {path}; train one with: gradmix train … --out {path.parent}")
     about, tensors = _read(path)
     try:
-        recipe = make_recipe(about["recipe"])
+        with offered(_backbone(about, backbone, path)):
+            recipe = make_recipe(about["recipe"])
+            network = network_of(recipe, about.get("classifier", len(about["class_names"])))
         class_names = tuple(str(name) for name in about["class_names"])
-        network = build_network(recipe, len(class_names))
         network.load_state_dict(_below(_NETWORK, tensors))
         index = _below(_INDEX, tensors)
         knn = KNN.from_state(index, about["knn"])
         if int(index["num_classes"]) != len(class_names):
             raise ValueError(f"{int(index['num_classes'])} classes but {len(class_names)} class names")
-        t = about["threshold"]
-        value = -math.inf if t["value"] is None else float(t["value"])
-        threshold = Threshold(value, t["false_reject"], t["n"], t["guaranteed"])
+        threshold = _threshold(about["threshold"])
+        held_out = _below(_CALIBRATION, tensors)
+        calibration = Outputs(held_out["features"], held_out["labels"]) if held_out else None
+        gallery = Gallery.from_state(_below(_GALLERY, tensors), len(index["labels"]))
+        head_start = tuple(float(b) for b in about.get("head_start", ()))
+        if len(head_start) not in (0, len(class_names)):
+            raise ValueError(f"{len(head_start)} head starts but {len(class_names)} class names")
+        enrolled = tuple(name for name in class_names if name in about.get("enrolled", ()))
         normalizer = Normalizer(tuple(about["normalizer"]["mean"]), tuple(about["normalizer"]["std"]))
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         what = " ".join(str(error).split()[:40])
         raise UserError(f"{path} is not a whole gradmix model: {what}") from error
     network.eval()
-    return Recognizer(network, normalizer, knn, threshold, class_names, recipe)
+    parts = (network, normalizer, knn, threshold, class_names, recipe, calibration, gallery, enrolled)
+    return Recognizer(*parts, head_start), dict(about.get("notes", {}))
+
+
+def model_path(path: str | Path) -> Path:
+    """The model's file, given itself or the folder that holds it."""
+    path = Path(path)
+    return path / "model.safetensors" if path.is_dir() else path
+
+
+def _backbone(about: dict[str, Any], module: nn.Module | None, path: Path) -> Backbone | None:
+    """The user's module in the place of the one that the model was made with."""
+    if about["recipe"].get("encoder") != BACKBONE:
+        return None
+    own = about["backbone"]
+    if module is None:
+        raise UserError(
+            f"{path} was made with a backbone of the user's own ({own['kind']}); load it with backbone=…, a "
+            "module like that one"
+        )
+    recipe = about["recipe"]
+    return Backbone(copy.deepcopy(module), own["layer"], recipe["channels"], recipe["image_size"])
+
+
+def _plain(t: Threshold) -> dict[str, Any]:
+    """As JSON can hold it."""
+    return {
+        "value": _number(t.value),
+        "false_reject": t.false_reject,
+        "n": t.n,
+        "guaranteed": t.guaranteed,
+        "held_out": t.held_out,
+        "per_class": t.per_class,
+        "by_class": [[_number(c.value), c.n, c.guaranteed] for c in t.by_class],
+        "spread": t.spread,
+    }
+
+
+def _threshold(plain: dict[str, Any]) -> Threshold:
+    by_class = [ClassThreshold(_value(v), n, guaranteed) for v, n, guaranteed in plain.get("by_class", ())]
+    return Threshold(
+        _value(plain["value"]),
+        plain["false_reject"],
+        plain["n"],
+        plain["guaranteed"],
+        plain.get("held_out", True),
+        plain.get("per_class", False),
+        tuple(by_class),
+        float(plain.get("spread", 0.0)),
+    )
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None  # JSON has no infinity
+
+
+def _value(number: float | None) -> float:
+    return -math.inf if number is None else float(number)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -102,7 +181,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise UserError(f"{path} holds tensors, but not a gradmix model; published weights go into --init")
     try:
         about: dict[str, Any] = dict(json.loads(header["gradmix"]))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise UserError(f"{path} is not a whole gradmix model: its header is damaged") from error
     if about.get("format") != FORMAT:
         raise UserError(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+
 import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
 from ..methods import Embed
+from ..models.compiled import compiled as compiled_network
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -44,15 +48,36 @@ def check_precision(precision: str, device: torch.device) -> None:
         raise UserError("precision bf16: this GPU has no bf16 units (it is older than Ampere); use fp16")
 
 
-def embedder(network: nn.Module, device: torch.device, precision: str) -> Embed:
+def check_compile(device: torch.device, processes: int = 1) -> None:
+    """torch.compile writes C++ for a CPU; without a compiler it would end in a page of traceback."""
+    if processes > 1:
+        raise UserError("compile: the network of several processes is not compiled; leave it out")
+    if device.type == "cpu" and not any(map(shutil.which, ("g++", "clang++", os.environ.get("CXX", "")))):
+        raise UserError("compile: torch.compile needs a C++ compiler (g++ or clang++) here; leave it out")
+
+
+def embedder(network: nn.Module, device: torch.device, precision: str, compiled: bool = False) -> Embed:
     """The network called in ``precision``; embeddings come out as float32, in which losses are computed."""
+    call: Embed = _compiled(network) if compiled else network
     if precision == "fp32":
-        return network
+        return call
     dtype = _DTYPES[precision]
 
     def embed(images: Tensor) -> Tensor:
         with torch.autocast(device.type, dtype):
-            z: Tensor = network(images)
+            z = call(images)
         return z.float()
+
+    return embed
+
+
+def _compiled(network: nn.Module) -> Embed:
+    """Compiled, but not while someone watches its layers: compiled code would not call the hooks."""
+    fast, modules = compiled_network(network), list(network.modules())
+
+    def embed(images: Tensor) -> Tensor:
+        watched = any(module._forward_hooks for module in modules)
+        z: Tensor = network(images) if watched else fast(images)
+        return z
 
     return embed

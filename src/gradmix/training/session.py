@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,13 @@ from ..data import ImageSet
 from ..errors import UserError
 from ..methods import METHODS, Method, Views
 from ..models import Network, build_encoder
+from ..models.batch_norm import average_statistics, synchronize
 from ..progress import progress
 from ..views import Augment, Normalizer
+from ..world import ALONE, World
 from .board import Board
-from .hardware import check_precision, embedder, pick_device
+from .distributed import own_device, own_share, state_of_first
+from .hardware import check_compile, check_precision, embedder, pick_device
 from .recipe import Recipe
 from .run_folder import RunFolder
 from .schedule import learning_rate, make_optimizer, set_learning_rate
@@ -45,60 +48,84 @@ class Trained:
     minutes: float
 
 
-def train(images: ImageSet, recipe: Recipe, run: RunFolder | None = None) -> Trained:
+Watch = Callable[[Trained, int], None]  # what there is after a step, and how many steps there will be
+
+
+def train(
+    images: ImageSet,
+    recipe: Recipe,
+    run: RunFolder | None = None,
+    world: World = ALONE,
+    watch: Watch | None = None,
+) -> Trained:
     """Train on ``images``; with a run folder, log there, save there, and go on from what is saved there.
 
+    ``watch`` is called after every step, for curves; its time is not counted.
+
     The weights depend on recipe and images alone: stopping and resuming any number of times ends in the
-    same bytes as not stopping (same machine, same number of threads).
+    same bytes as not stopping (same machine, same number of threads). With several processes each works
+    on its rows of every batch, to the same weights but for rounding; only rank 0's run folder is used.
     """
     s = recipe.training
-    device = pick_device(s.device)
+    run = run if world.rank == 0 else None
+    device = own_device(pick_device(s.device), world)
     check_precision(s.precision, device)
-    network = build_network(recipe, len(images.class_names)).to(device)
+    if s.compile:
+        check_compile(device, world.size)
+    with world.together():  # published weights may be missing on one machine
+        network = build_network(recipe, len(images.class_names)).to(device)
+    if s.batch_norm == "sync":
+        synchronize(network, world)
     kind = METHODS[recipe.method]
     method = kind(
         network,
         recipe.objective,
-        embedder=functools.partial(embedder, device=device, precision=s.precision),
+        embedder=functools.partial(embedder, device=device, precision=s.precision, compiled=s.compile),
         generator=generator_for(s.seed, "method"),
+        world=world,
     )
     normalizer = Normalizer.fit(images.images, recipe.views.normalize)
-    augment = Augment(recipe.views, normalizer)
+    augment = Augment(recipe.views, normalizer, world)
     optimizer = make_optimizer(network, s)
     scaler = torch.amp.GradScaler(device.type, enabled=s.precision == "fp16")
     scaler.scale(torch.zeros((), device=device))  # its first call makes its state; steps scale by themselves
 
     batch_size = min(s.batch_size, len(images))
+    own_share(batch_size, world, s.batch_norm)  # refuses what cannot be shared
     steps_per_epoch = len(images) // batch_size
     total = min(s.epochs * steps_per_epoch, s.max_steps or s.epochs * steps_per_epoch)
     pending = _Sums()
     step, minutes_before = 0, 0.0
-    if run:
-        run.remove_unfinished_files()
-        state = run.load_state()
-        if state:
-            step, minutes_before, pending = _restore(state, network, method, optimizer, scaler, run)
-        run.rewind_history(step)
-
     started = last_save = time.monotonic()
 
     def minutes() -> float:
         return minutes_before + (time.monotonic() - started) / 60
 
+    def state_now() -> dict[str, Any]:
+        return {
+            "step": step,
+            "minutes": minutes(),
+            "network": network.state_dict(),
+            "method": method.state(),
+            "optimizer": optimizer.state_dict(),
+            "scaler": scaler.state_dict(),
+            "pending": pending.sums,
+            "pending_count": pending.count,
+        }
+
     def save() -> None:
-        if run:
-            run.save_state(
-                {
-                    "step": step,
-                    "minutes": minutes(),
-                    "network": network.state_dict(),
-                    "method": method.state(),
-                    "optimizer": optimizer.state_dict(),
-                    "scaler": scaler.state_dict(),
-                    "pending": pending.sums,
-                    "pending_count": pending.count,
-                }
-            )
+        average_statistics(network, world)
+        with world.together():
+            if run:
+                run.save_state(state_now())
+
+    if run:
+        run.remove_unfinished_files()
+    state = state_of_first(run, state_now, world)
+    if state:
+        step, minutes_before, pending = _restore(state, network, method, optimizer, scaler, run)
+    if run:
+        run.rewind_history(step)
 
     network.train()
     with stop_requests() as asked_to_stop, progress("training", total) as advance, Board(run, step) as board:
@@ -107,9 +134,10 @@ def train(images: ImageSet, recipe: Recipe, run: RunFolder | None = None) -> Tra
             lr = learning_rate(step, total, s)
             set_learning_rate(optimizer, lr)
             generator = generator_for(s.seed, "step", step)
-            picked = images.images[index].to(device)
-            v1 = _channels_last(augment(picked, generator))
-            v2 = _channels_last(augment(picked, generator)) if kind.view_count == 2 else v1
+            picked = images.images[index[world.rows(batch_size)]].to(device)
+            size = recipe.views.size_at(step / total)
+            v1 = _channels_last(augment(picked, generator, size))
+            v2 = _channels_last(augment(picked, generator, size)) if kind.view_count == 2 else v1
             optimizer.zero_grad()
             losses = method.step(
                 Views(v1, v2, images.labels[index].to(device)), generator, scaler.get_scale()
@@ -117,6 +145,7 @@ def train(images: ImageSet, recipe: Recipe, run: RunFolder | None = None) -> Tra
             values = {name: float(value) for name, value in losses.items()}
             if not math.isfinite(values["loss"]):
                 raise _diverged(values["loss"], step, index, run)
+            world.add_up([p.grad for p in network.parameters() if p.grad is not None])
             if s.clip_norm is not None:
                 scaler.unscale_(optimizer)
                 torch.nn.utils.clip_grad_norm_(network.parameters(), s.clip_norm)
@@ -133,10 +162,16 @@ def train(images: ImageSet, recipe: Recipe, run: RunFolder | None = None) -> Tra
                 }
                 board.log(step, row)
             advance(1, note=f"loss {values['loss']:.3f}")
-            if asked_to_stop():
+            if watch:
+                before = time.monotonic()
+                watch(Trained(network, normalizer, step, minutes()), total)
+                started += time.monotonic() - before
+            due = step == total or time.monotonic() - last_save > 60 * s.checkpoint_minutes
+            stopping, due = world.any(asked_to_stop(), due)
+            if stopping:
                 save()
                 raise Interrupted(step, total)
-            if step == total or time.monotonic() - last_save > 60 * s.checkpoint_minutes:
+            if due:
                 save()
                 last_save = time.monotonic()
     network.eval()
@@ -177,7 +212,7 @@ def _restore(
     method: Method,
     optimizer: torch.optim.Optimizer,
     scaler: torch.amp.GradScaler,
-    run: RunFolder,
+    run: RunFolder | None,
 ) -> tuple[int, float, _Sums]:
     """Put the saved state back; returns (step, minutes so far, losses since the last row)."""
     try:
@@ -189,7 +224,8 @@ def _restore(
         return int(state["step"]), float(state["minutes"]), pending
     except (KeyError, RuntimeError, ValueError, TypeError, AttributeError) as error:
         first_line = str(error).strip().splitlines()[0]
-        raise UserError(f"{run.state_file} does not belong to this run's recipe: {first_line}") from error
+        file = run.state_file if run else "the saved state"
+        raise UserError(f"{file} does not belong to this run's recipe: {first_line}") from error
 
 
 def _diverged(loss: float, step: int, index: Tensor, run: RunFolder | None) -> UserError:

@@ -1,0 +1,62 @@
+"""Teach a model a new class from one image or more, without training.
+
+  gradmix enroll runs/photos --name zebra zebras/*.jpg
+  gradmix enroll runs/photos --name zebra --group groups/3      # of 'gradmix discover'
+
+The images' features go into the model's index; the network stays as it is. The model's file is replaced in
+one step: whoever reads it sees the old model or the new one.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..errors import UserError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, metavar="MODEL", help="a run folder, or its model.safetensors")
+    images = parser.add_argument(
+        "images", nargs="+", type=Path, metavar="IMAGES", help="image files and folders"
+    )
+
+    class Group(argparse.Action):
+        """Takes the place of IMAGES. (As nargs="*" they would be taken for none before the first option.)"""
+
+        def __call__(self, parser: object, found: argparse.Namespace, values: object, *_: object) -> None:
+            found.group, images.required = values, False
+
+    parser.add_argument("--name", required=True, help="what the class is called")
+    parser.add_argument(
+        "--group", action=Group, type=Path, metavar="DIR", help="… or a group that 'gradmix discover' made"
+    )
+    parser.add_argument("--add", action="store_true", help="add to the class if there is one of that name")
+    parser.add_argument("--skip-bad", action="store_true", help="leave unreadable images out, and count them")
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..data import load_image_files
+    from ..recognition import Recognizer, update_model
+    from ..recognition.group_files import files_of_group
+
+    if args.images and args.group:
+        raise UserError("give the images of the class, or --group DIR, not both")
+    paths = files_of_group(args.group) if args.group else args.images
+    left_out = 0
+
+    def change(recognizer: Recognizer) -> Recognizer:
+        nonlocal left_out
+        views = recognizer.recipe.views
+        images, bad = load_image_files(
+            paths, size=views.image_size, channels=views.channels, skip_bad=args.skip_bad
+        )
+        left_out = len(bad)
+        return recognizer.enrolled(args.name, images, add=args.add)
+
+    changed = update_model(args.model, change)
+    label = changed.class_names.index(args.name)
+    many = int((changed.knn.state()["labels"] == label).sum())
+    skipped = f" ({left_out} unreadable left out)" if left_out else ""
+    print(f"{args.name}: {many} images{skipped}; the model knows {len(changed.class_names)} classes")
+    return 0

@@ -1,0 +1,39 @@
+"""Show why images were named, or called unknown.
+
+  gradmix explain runs/photos a.jpg b.jpg --out why/
+
+For each image a PNG: where the network looked, the nearest training images of the nearest classes, the score
+and the threshold; and for all of them one page (explain.html) and the data (explain.json).
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, metavar="MODEL", help="a run folder, or its model.safetensors")
+    parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE", help="image files and folders")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="where to write to")
+    parser.add_argument("--classes", type=int, default=3, metavar="N", help="classes shown (default 3)")
+    parser.add_argument("--neighbours", type=int, default=5, metavar="N", help="images a class (default 5)")
+    parser.add_argument("--skip-bad", action="store_true", help="leave unreadable images out")
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..data import load_image_files
+    from ..recognition import load
+    from ..report.explanation_page import verdict, write_explanations
+
+    recognizer = load(args.model)
+    views = recognizer.recipe.views
+    images, _ = load_image_files(
+        args.images, size=views.image_size, channels=views.channels, skip_bad=args.skip_bad
+    )
+    explanations = recognizer.explain(images, args.classes, args.neighbours)
+    files = write_explanations(explanations, args.out, f"Why: {args.model}")
+    for explanation in explanations:
+        print(f"{explanation.source}: {verdict(explanation)}")
+    print(files[0])
+    return 0

@@ -1,0 +1,25 @@
+"""Make a model forget a class.
+
+  gradmix forget runs/photos --name zebra
+
+Its images leave the index, the held-out ones and the pictures in the model's file, which is replaced in one
+step. What the network learned from them, if it was trained on them, stays in its weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, metavar="MODEL", help="a run folder, or its model.safetensors")
+    parser.add_argument("--name", required=True, help="the class to forget")
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..recognition import update_model
+
+    changed = update_model(args.model, lambda recognizer: recognizer.forgotten(args.name))
+    print(f"{args.name} is forgotten; the model knows {len(changed.class_names)} classes")
+    return 0

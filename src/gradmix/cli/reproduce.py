@@ -1,0 +1,189 @@
+"""Run a table or figure of the paper, and write it with the paper's numbers beside those of here.
+
+  gradmix reproduce --list
+  gradmix reproduce table2 --preset smoke                      # does it run? seconds, no data needed
+  gradmix reproduce table2 --preset cpu --protocol cifar10     # about 25 minutes for a whole experiment
+  gradmix reproduce table2 --preset paper --dry-run            # what it would do, and how long it takes
+  gradmix reproduce fig-mixers --method none,gradmix --trials 3
+  gradmix reproduce table2 --method gradmix,my_method.py       # your own method as one more row
+  gradmix reproduce table2 --preset paper --max-steps 2        # two true steps of each training
+
+Stopped, it goes on where it was when given again; what is done is not done again without --force. Fields of
+the recipe are options too (--batch-size 128) and hold for every row. Results are in OUT/EXPERIMENT-PRESET:
+result.json, result.md, result.tex and report.html.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UserError, choose
+
+if TYPE_CHECKING:
+    from ..experiments.results import ExperimentResult
+    from ..experiments.run import Runner
+
+TAKES_RECIPE_FIELDS = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "experiment", nargs="?", metavar="EXPERIMENT", help="table2, fig-mixers, …: see --list"
+    )
+    parser.add_argument("--list", action="store_true", help="name every experiment")
+    parser.add_argument("--preset", default="cpu", help="paper, cpu (default) or smoke")
+    parser.add_argument("--protocol", metavar="A,B", help="only these data sets or protocols of it")
+    parser.add_argument(
+        "--method", metavar="A,B", help="only these rows; a .py or .yaml file adds your own as a row"
+    )
+    parser.add_argument("--trials", metavar="N|I,J", help="the first N trials, or those numbered I,J,…")
+    parser.add_argument("--family", default="arpl_2020", help="family of splits (default arpl_2020)")
+    parser.add_argument("--max-steps", type=int, metavar="N", help="stop each training after N steps")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and how long it takes here")
+    parser.add_argument("--skip-missing", action="store_true", help="leave out what has no data, and say so")
+    parser.add_argument("--force", action="store_true", help="train and measure again what is done")
+    parser.add_argument(
+        "--out", type=Path, default=Path("reproduce"), metavar="DIR", help="folder (default reproduce)"
+    )
+    parser.add_argument("--data-root", metavar="DIR", help="where data sets are (default: $GRADMIX_DATA)")
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..experiments import EXPERIMENTS
+
+    if args.list:
+        _print_list()
+        return 0
+    if not args.experiment:
+        raise UserError("which experiment? gradmix reproduce --list names them")
+    choose("experiment", args.experiment, EXPERIMENTS)
+    runner = _runner(args)
+    if args.dry_run:
+        _print_plan(runner, args.skip_missing)
+        return 0
+    from ..report.experiment_page import write_experiment
+    from ..training import Interrupted
+
+    if args.force:
+        runner.forget()
+    try:
+        result = runner.run(args.skip_missing)
+    except Interrupted as stop:
+        print(f"{stop}; give the same command again to go on", file=sys.stderr)
+        write_experiment(runner.so_far())
+        return 130
+    write_experiment(result)
+    _print_result(result)
+    print(result.folder / "report.html")
+    return 0
+
+
+def _runner(args: argparse.Namespace) -> Runner:
+    from ..experiments import PRESETS, get_experiment
+    from ..experiments.own_method import own_arm
+    from ..experiments.plan import make_plan
+    from ..experiments.run import Runner
+
+    words = _listed(args.method)
+    own = [own_arm(word) for word in words if _is_file(word)]
+    if args.max_steps is not None and args.max_steps < 1:
+        raise UserError(f"--max-steps must be at least 1, not {args.max_steps}")
+    plan = make_plan(
+        get_experiment(args.experiment),
+        PRESETS[choose("preset", args.preset, PRESETS)],
+        protocols=_listed(args.protocol),
+        methods=[word for word in words if not _is_file(word)],
+        own=own,
+        trials=_trials(args.trials),
+        family=args.family,
+        max_steps=args.max_steps,
+        overrides=args.recipe_fields,
+    )
+    return Runner(
+        plan,
+        args.out,
+        args.data_root,
+        args.recipe_fields,
+        " ".join(["gradmix", *sys.argv[1:]]),
+        lambda line: print(line, file=sys.stderr, flush=True),
+    )
+
+
+def _listed(words: str | None) -> list[str]:
+    return [word.strip() for word in words.split(",") if word.strip()] if words else []
+
+
+def _is_file(word: str) -> bool:
+    return word.partition(":")[0].endswith((".py", ".yaml", ".yml"))
+
+
+def _trials(given: str | None) -> list[int] | None:
+    """``3`` is the first three, ``0,2`` are these two."""
+    if given is None:
+        return None
+    try:
+        numbers = [int(word) for word in given.split(",") if word.strip()]
+    except ValueError:
+        raise UserError(f"--trials takes how many (3) or which (0,2,4), not '{given}'") from None
+    if "," not in given:
+        numbers = list(range(numbers[0])) if numbers else []
+    if not numbers or min(numbers) < 0:
+        raise UserError(f"--trials takes how many (3) or which (0,2,4), not '{given}'")
+    return list(dict.fromkeys(numbers))
+
+
+def _print_list() -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..experiments import EXPERIMENTS
+    from .tables import print_table
+
+    table = Table("experiment", "in the paper", "what", "rows", box=None)
+    for name, experiment in EXPERIMENTS.items():
+        rows = ", ".join(arm.name for arm in experiment.arms if arm.implemented)
+        table.add_row(name, experiment.place, Text(experiment.title), Text(rows))
+    print_table(table)
+
+
+def _print_plan(runner: Runner, skip_missing: bool) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..experiments.estimate import in_words
+    from ..experiments.run import describe
+    from .tables import print_table
+
+    found = runner.look(skip_missing)
+    first = found.plan.trainings()
+    table = Table("training", "data", "row", "trial", "steps", "time here", box=None)
+    for key, work in found.work.items():
+        trial = first[key]
+        took = in_words(found.seconds[key]) if found.seconds else "seconds"
+        names = (Text(trial.bench.label), Text(trial.arm.label))
+        table.add_row(key, *names, str(trial.number), f"{work.steps:,}", took)
+    print_table(table)
+    print(describe(found, len(runner.todo())))
+    for cut in found.plan.cuts:
+        print(f"  other than in the paper: {cut}")
+
+
+def _print_result(result: ExperimentResult) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..report.experiment_tables import compared_tables, facts, flat_rows, split_headers
+    from .tables import print_table
+
+    for compared in compared_tables(result):
+        table = Table(title=Text(compared.heading), box=None)
+        for header in split_headers(compared):
+            table.add_column(Text(header))
+        for row in flat_rows(compared):
+            table.add_row(*map(Text, row))
+        print_table(table)
+    for fact in facts(result):
+        print(fact)

@@ -1,0 +1,253 @@
+"""OpenSetClassifier: the whole way from a folder of images to answers, as a scikit-learn estimator.
+
+``OpenSetClassifier("small", false_reject=0.05).fit("photos/").predict("new/")`` gives class names, and
+"unknown" where rejected.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils.validation import check_is_fitted
+from torch import nn
+
+from .data import ImageSet
+from .detection.outputs import clamp_to_finite
+from .errors import UserError
+from .recognition import Explanation, Recognizer, fit, save
+from .recognition.any_images import Wanted, labelled_images, plain_images
+from .recognition.backbone import BACKBONE, Backbone, offered
+from .recognition.head_start import lifted
+from .recognition.model_file import load_with_notes
+from .training import Recipe, field_names, load_recipe, make_recipe
+
+UNKNOWN_NAME, UNKNOWN_NUMBER = "unknown", -1
+
+
+class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier that names images of the classes it was fitted on and calls all others unknown.
+
+    X may be a folder, a file or a list of files, uint8 arrays (N, H, W), (N, H, W, C) or (N, C, H, W), an
+    ``ImageSet``, or a torch ``Dataset`` of (image, label). Flattened images are refused. y are class names or
+    whole numbers; folders, image sets and data sets bring their own. Rejected images are labelled
+    "unknown" where classes are text, and -1 where they are numbers; neither may be a class.
+
+    Parameters
+    ----------
+    recipe : a shipped recipe ("small", "cpu/cifar10", …), a YAML file, or "frozen", which trains nothing.
+    method : one of the project's methods ("gradmix", "ce", "ce+ssl", "moco", …) instead of the recipe's.
+    false_reject : share of known images that may be called unknown; None: the recipe's.
+    per_class : one threshold for each class that an image may be taken for, rather than one for all.
+    init : a file of published ResNet weights, or hub:owner/name, to start from.
+    backbone : any ``nn.Module`` as the encoder (timm's, torchvision's, one's own). It is copied, not changed.
+    backbone_layer : which of its layers gives the features ("avgpool", say); "" as in ``Backbone``.
+    overrides : any other field of the recipe, such as {"epochs": 5, "image_size": 96}.
+    random_state : seed of training and hold-out; None: the recipe's.
+
+    Attributes
+    ----------
+    classes_ : the known classes, sorted (later enrolled ones at the end).
+    unknown_label_ : what rejected images are called.
+    recognizer_ : the fitted :class:`Recognizer`.
+    """
+
+    def __init__(
+        self,
+        recipe: str = "small",
+        *,
+        method: str | None = None,
+        false_reject: float | None = None,
+        per_class: bool = False,
+        init: str | None = None,
+        backbone: nn.Module | None = None,
+        backbone_layer: str = "",
+        overrides: Mapping[str, Any] | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.recipe = recipe
+        self.method = method
+        self.false_reject = false_reject
+        self.per_class = per_class
+        self.init = init
+        self.backbone = backbone
+        self.backbone_layer = backbone_layer
+        self.overrides = overrides
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Train on labelled images, index them and set the threshold."""
+        backbone = self._adapted()
+        with offered(backbone):
+            recipe = self._recipe(backbone)
+            images, classes = labelled_images(X, y, _wanted(recipe))
+            if len(classes) < 2:
+                raise UserError(f"only one class ({classes[0]}); recognition needs two or more known classes")
+            unknown = unknown_label(classes)
+            if unknown in classes.tolist():
+                raise UserError(
+                    f"{unknown!r} stands for unknown and cannot be a class; leave these images out"
+                )
+            recognizer = fit(images, recipe)
+        self.classes_, self.unknown_label_ = classes, unknown
+        self.recognizer_ = recognizer.recalibrated(per_class=True) if self.per_class else recognizer
+        threshold = self.recognizer_.threshold
+        if not threshold.guaranteed:
+            warnings.warn(
+                f"{threshold.n} images cannot bound false rejects by {threshold.false_reject:g} "
+                f"({threshold.needed} would do): nothing is rejected yet; raise false_reject, or give more",
+                stacklevel=2,
+            )
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """(N,) class labels, ``unknown_label_`` where rejected."""
+        label = self._fitted().predict(self._images(X)).label
+        answers: NDArray[Any] = np.asarray([*self.classes_.tolist(), self.unknown_label_])
+        return np.asarray(answers[label.numpy()])  # -1 is the last one
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """(N, C + 1) shares that sum to 1: a column for each of ``classes_``, the last one for unknown.
+
+        p_c ∝ exp((d_c − max d) / (k·τ)) and p_unknown ∝ exp((t − s) / σ), with class similarities d, score s,
+        threshold t, τ = 0.1 and σ the standard deviation of known scores. So the largest share is always that
+        of ``predict``, and a score at the threshold makes unknown as likely as the nearest class. They are
+        not calibrated probabilities: how often unknown images come by is not in the training data.
+        """
+        r = self._fitted()
+        outputs = r.outputs(self._images(X))
+        d, scores = lifted(r.knn.class_similarity(outputs.features), r.head_start), r.scores(outputs)
+        classes = ((d - d.amax(1, keepdim=True)) / (r.knn.k * r.knn.temperature)).exp()
+        margin = scores.score - r.threshold.of(scores.label)
+        rejected = (-margin / max(r.threshold.spread, 1e-9)).clamp(max=50).exp()
+        weights = np.column_stack([classes.numpy(), rejected.numpy()])
+        return np.asarray(weights / weights.sum(1, keepdims=True), dtype=np.float64)
+
+    def score_samples(self, X: Any) -> NDArray[np.float64]:
+        """(N,) scores: higher is more likely known."""
+        return np.asarray(self._fitted().predict(self._images(X)).score.numpy())
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """(N,) score minus threshold: negative where ``predict`` says unknown."""
+        scores, threshold = self._fitted().decisive(self._fitted().outputs(self._images(X)))
+        return np.asarray(clamp_to_finite(scores.score - threshold).numpy())
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Accuracy, where ``unknown_label_`` in y is right if the image is rejected."""
+        if y is None:
+            X, classes = labelled_images(X, None, _wanted(self._fitted().recipe))
+            y = classes[X.labels.numpy()]
+        return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
+
+    def explain(self, X: Any, classes: int = 3, neighbours: int = 3) -> list[Explanation]:
+        """Why each image was named or rejected; ``gradmix.report`` draws it."""
+        return self._fitted().explain(self._images(X), classes, neighbours)
+
+    def enroll(self, X: Any, *, name: Any, add: bool = False) -> Self:
+        """Learn class ``name`` from one image or more, without training."""
+        if (self.unknown_label_ == UNKNOWN_NAME) != isinstance(name, str) or name == self.unknown_label_:
+            kind = "text" if self.unknown_label_ == UNKNOWN_NAME else "a number"
+            raise UserError(
+                f"a class of this model is {kind} other than {self.unknown_label_!r}, not {name!r}"
+            )
+        self.recognizer_ = self._fitted().enrolled(str(name), self._images(X), add)
+        if name not in self.classes_.tolist():
+            self.classes_ = np.asarray([*self.classes_.tolist(), name])
+        return self
+
+    def forget(self, name: Any) -> Self:
+        """Know class ``name`` no longer."""
+        self.recognizer_ = self._fitted().forgotten(str(name))
+        self.classes_ = self.classes_[self.classes_ != name]
+        return self
+
+    def save(self, path: str | Path) -> Path:
+        """Write the model to a ``.safetensors`` file, or into a folder; ``gradmix predict`` reads it too."""
+        file = Path(path)
+        if file.suffix != ".safetensors":
+            file.mkdir(parents=True, exist_ok=True)
+            file /= "model.safetensors"
+        save(self._fitted(), file, notes={"classes": self.classes_.tolist()})
+        return file
+
+    @classmethod
+    def load(cls, path: str | Path, backbone: nn.Module | None = None) -> Self:
+        """A fitted classifier from what :meth:`save` or ``gradmix train`` wrote."""
+        recognizer, notes = load_with_notes(path, backbone)
+        flat = recognizer.recipe.flat()
+        called = {str(label): label for label in notes.get("classes", ())}  # numbers are text in the file
+        loaded = cls(
+            method=str(flat.pop("method")),
+            false_reject=recognizer.threshold.false_reject,
+            per_class=recognizer.threshold.per_class,
+            backbone=backbone,
+            overrides={k: v for k, v in flat.items() if k not in ("false_reject", "init", "encoder")}
+            | ({} if backbone is not None else {"encoder": flat["encoder"]}),
+        )
+        loaded.recognizer_ = recognizer
+        loaded.classes_ = np.asarray([called.get(name, name) for name in recognizer.class_names])
+        loaded.unknown_label_ = unknown_label(loaded.classes_)
+        return loaded
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False  # that would be flattened images
+        tags.input_tags.three_d_array = True
+        tags.input_tags.string = True
+        tags.target_tags.required = False  # folders bring their labels
+        return tags
+
+    def _adapted(self) -> Backbone | None:
+        if self.backbone is None:
+            return None
+        if self.init:
+            raise UserError("init and backbone: a backbone brings its own weights; give one of the two")
+        values = load_recipe(self.recipe).flat() | self._fields()
+        return Backbone(
+            self.backbone, self.backbone_layer, int(values["channels"]), int(values["image_size"])
+        )
+
+    def _fields(self) -> dict[str, Any]:
+        """What is asked for beside the recipe, as its fields."""
+        fields = dict(self.overrides or {})
+        named = {"false_reject": self.false_reject, "init": self.init, "seed": self.random_state}
+        return fields | {name: value for name, value in named.items() if value is not None}
+
+    def _recipe(self, backbone: Backbone | None) -> Recipe:
+        fields = self._fields()
+        values = load_recipe(self.recipe).flat()
+        if self.method is not None and self.method != values["method"]:
+            make_recipe({"method": self.method})  # a misspelt one is named here
+            values = {k: v for k, v in values.items() if k in field_names(self.method)}
+            values["method"] = self.method
+        if backbone is not None:
+            fields |= {"encoder": BACKBONE, "stem": "auto"}
+            if "layers" in values and "layers" not in fields and backbone.layer_names:
+                values["layers"] = [list(backbone.layer_names)[-1]]
+        return make_recipe(values | fields)
+
+    def _images(self, X: Any) -> ImageSet:
+        return plain_images(X, _wanted(self._fitted().recipe))
+
+    def _fitted(self) -> Recognizer:
+        check_is_fitted(self, "recognizer_")
+        return self.recognizer_
+
+
+def unknown_label(classes: NDArray[Any]) -> Any:
+    """What rejected images are called beside such classes.
+
+    >>> unknown_label(np.array(["cat", "dog"])), unknown_label(np.array([3, 5]))
+    ('unknown', -1)
+    """
+    return UNKNOWN_NAME if classes.dtype.kind in "UO" else UNKNOWN_NUMBER
+
+
+def _wanted(recipe: Recipe) -> Wanted:
+    return Wanted(recipe.views.image_size, recipe.views.channels)

@@ -1,0 +1,51 @@
+"""The two halves of the ablation figure: which mixing, and maps of which layers."""
+
+from __future__ import annotations
+
+from .benches import CIFAR10, TINY
+from .declaration import Arm, Column, Cut, Experiment
+
+_ALPHAS = (0.2, 0.5, 1.0)  # the figure's own values are not printed
+_LAYERS = {
+    "conv3": ("conv3_2",),
+    "conv4": ("conv4_2",),
+    "conv5": ("conv5_2",),
+    "conv3+4": ("conv3_2", "conv4_2"),
+    "conv4+5": ("conv4_2", "conv5_2"),
+    "conv3+4+5": ("conv3_2", "conv4_2", "conv5_2"),
+}
+
+FIG_MIXERS = Experiment(
+    name="fig-mixers",
+    title="Which mixing helps open-set recognition",
+    place="Ablation figure, left",
+    measure="open_set",
+    columns=(Column("auroc", "AUROC"),),
+    benches=(CIFAR10, TINY),
+    arms=(
+        Arm("none", "none", {"mixer": "none"}),
+        *(Arm(f"mixup-{a}", f"Mixup (α = {a})", {"mixer": "mixup", "alpha": a}) for a in _ALPHAS),
+        *(Arm(f"cutmix-{a}", f"CutMix (α = {a})", {"mixer": "cutmix", "alpha": a}) for a in _ALPHAS),
+        Arm("random-patch", "Random patch", {"mixer": "cutmix"}),
+        Arm("gradmix", "GradMix"),
+    ),
+    fields={"k": 10},
+    figures=("bars",),
+    cpu=Cut(arms=("none", "mixup-1.0", "cutmix-1.0", "random-patch", "gradmix")),
+    notes=(
+        "Random patch, not in the paper: CutMix with patches as large as GradMix's. Only the place differs.",
+    ),
+)
+
+FIG_LAYERS = Experiment(
+    name="fig-layers",
+    title="Which layers' maps to mix by",
+    place="Ablation figure, right",
+    measure="open_set",
+    columns=(Column("auroc", "AUROC"),),
+    benches=(CIFAR10, TINY),
+    arms=tuple(Arm(name, name, {"layers": layers}) for name, layers in _LAYERS.items()),
+    fields={"k": 10},
+    figures=("bars",),
+    cpu=Cut(benches=("cifar10",)),
+)

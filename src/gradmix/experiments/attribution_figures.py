@@ -1,0 +1,37 @@
+"""Where the network looks, with and without GradMix: pictures, and how large the activated area is."""
+
+from __future__ import annotations
+
+from .benches import CIFAR10, TINY
+from .declaration import Arm, Column, Cut, Experiment
+
+_ARMS = (Arm("none", "w/o GradMix", {"mixer": "none"}), Arm("gradmix", "GradMix"))
+
+FIG_MAPS = Experiment(
+    name="fig-maps",
+    title="Attribution maps of known and unknown images, with and without GradMix",
+    place="Figures of attribution maps",
+    measure="maps",
+    columns=(Column("spread", "area of the map above half its peak"),),
+    benches=(CIFAR10, TINY),
+    arms=_ARMS,
+    trials=1,
+    figures=("maps",),
+    cpu=Cut(trials=1),
+)
+
+FIG_AREA = Experiment(
+    name="fig-area",
+    title="Activated area against the threshold, with and without GradMix",
+    place="Figure of the activated area",
+    measure="area",
+    columns=(
+        Column("known", "S_M(1e-4), known"),
+        Column("unknown", "S_M(1e-4), unknown"),
+        Column("known/relative", "above half the peak, known"),
+        Column("unknown/relative", "above half the peak, unknown"),
+    ),
+    benches=(CIFAR10, TINY),
+    arms=_ARMS,
+    figures=("area",),
+)

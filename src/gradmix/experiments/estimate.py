@@ -1,0 +1,91 @@
+"""How long it will take here: two true steps of every kind of training, timed on this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ..data import ImageSet
+from ..training import Recipe, train
+
+_BATCH_OF_LARGE = 16  # a full batch through ResNet18 takes a CPU half a minute; time goes with its size
+_COSTLY = (
+    "method",
+    "mixer",
+    "theta",
+    "lam",
+    "pairing",
+    "target",
+    "image_size",
+    "channels",
+    "encoder",
+    "stem",
+    "batch_size",
+    "device",
+    "precision",
+)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A training that is still to be done."""
+
+    recipe: Recipe
+    steps: int
+    sample: ImageSet
+
+
+def kind_of(recipe: Recipe) -> tuple[tuple[str, Any], ...]:
+    """What a step's time depends on; of weights only whether their term is there at all."""
+    values = recipe.flat()
+    return tuple(
+        (name, bool(values[name]) if name in ("theta", "lam") else values[name])
+        for name in _COSTLY
+        if name in values
+    )
+
+
+def seconds_per_step(recipe: Recipe, images: ImageSet) -> float:
+    """Of one training step, from the second and third of three on a few of the ``images``."""
+    batch = recipe.training.batch_size
+    timed = batch if recipe.model.encoder.startswith(("resnet8", "resnet10")) else min(batch, _BATCH_OF_LARGE)
+    timed = min(timed, len(images))
+    short = replace(recipe.training, batch_size=timed, epochs=3, max_steps=3)
+    ends: list[float] = []
+    train(
+        images.select(torch.arange(timed)),
+        replace(recipe, training=short),
+        watch=lambda now, total: ends.append(time.perf_counter()),
+    )
+    return (ends[-1] - ends[0]) / (len(ends) - 1) * min(batch, len(images)) / timed
+
+
+def seconds_of(work: Mapping[str, Workload], advance: Any = None) -> dict[str, float]:
+    """Of each training by key; trainings of one kind are timed once."""
+    per_step: dict[tuple[tuple[str, Any], ...], float] = {}
+    found = {}
+    for key, one in work.items():
+        kind = kind_of(one.recipe)
+        if kind not in per_step:
+            per_step[kind] = seconds_per_step(one.recipe, one.sample)
+        if advance:
+            advance()
+        found[key] = per_step[kind] * one.steps
+    return found
+
+
+def in_words(seconds: float) -> str:
+    """Rounded as an estimate should be.
+
+    >>> in_words(40), in_words(1500), in_words(90_000)
+    ('40 seconds', '25 minutes', '25 hours')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} seconds"
+    if seconds < 100 * 60:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.0f} hours" if seconds < 100 * 3600 else f"{seconds / 86400:.0f} days"

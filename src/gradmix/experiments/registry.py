@@ -1,0 +1,40 @@
+"""Every experiment by the name one types."""
+
+from __future__ import annotations
+
+from ..errors import choose
+from .ablation_figure import FIG_LAYERS, FIG_MIXERS
+from .ablations import ABLATIONS
+from .attribution_figures import FIG_AREA, FIG_MAPS
+from .declaration import Experiment
+from .self_supervised import FIG_SSL, TABLE6
+from .table1 import TABLE1
+from .table2 import TABLE2
+from .whole_sets import TABLE3, TABLE4, TABLE5
+
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment
+    for experiment in (
+        TABLE1,
+        TABLE2,
+        FIG_MIXERS,
+        FIG_LAYERS,
+        TABLE3,
+        TABLE4,
+        TABLE5,
+        FIG_SSL,
+        TABLE6,
+        FIG_MAPS,
+        FIG_AREA,
+        *ABLATIONS,
+    )
+}
+
+
+def get_experiment(name: str) -> Experiment:
+    """The experiment called ``name``; a misspelt name is told the nearest.
+
+    >>> get_experiment("table2").place
+    'Table 2'
+    """
+    return EXPERIMENTS[choose("experiment", name, EXPERIMENTS)]

@@ -1,0 +1,195 @@
+"""What came out: one file a trial, and all of an experiment's together."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ..atomic import write_atomically, write_text
+from ..errors import UserError
+from .declaration import Arm, Bench
+from .paper import PaperNumbers, paper_numbers
+from .plan import Plan
+
+Curve = tuple[list[float], list[float]]
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """One trial as its file has it. ``curve`` is (steps, values), ``series`` are (x, y)."""
+
+    bench: str
+    arm: str
+    arm_label: str
+    trial: int
+    key: str
+    training: str
+    seed: int
+    split_hash: str | None
+    metrics: Mapping[str, float]
+    series: Mapping[str, Curve]
+    curve: Curve
+    steps: int
+    minutes: float
+    images: int
+    recipe: Mapping[str, Any]
+    overrides: Mapping[str, Any]
+    versions: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.bench}.{self.arm}.{self.trial}"
+
+
+class TrialFiles:
+    """trials/<bench>.<arm>.<trial>.json, whole or absent; pictures beside it as safetensors."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "trials"
+
+    def write(self, result: TrialResult, pictures: Mapping[str, Tensor]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if pictures:
+            tensors = {name: tensor.contiguous() for name, tensor in pictures.items()}
+            write_atomically(self._pictures(result.name), lambda part: save_file(tensors, part))
+        # Last: with it, the trial is done.
+        write_text(self.folder / f"{result.name}.json", json.dumps(asdict(result), indent=1) + "\n")
+
+    def read(self) -> dict[str, TrialResult]:
+        """All finished trials, by name."""
+        found = {}
+        for file in sorted(self.folder.glob("*.json")):
+            try:
+                values = json.loads(file.read_text(encoding="utf-8"))
+                result = TrialResult(**values | {"notes": tuple(values["notes"])})
+            except (OSError, ValueError, TypeError, KeyError) as error:
+                raise UserError(f"{file} is damaged ({error}); delete it to do this trial again") from error
+            found[result.name] = result
+        return found
+
+    def remove(self, name: str) -> None:
+        (self.folder / f"{name}.json").unlink(missing_ok=True)
+        self._pictures(name).unlink(missing_ok=True)
+
+    def pictures(self, name: str) -> dict[str, Tensor]:
+        file = self._pictures(name)
+        return load_file(file) if file.is_file() else {}
+
+    def _pictures(self, name: str) -> Path:
+        return self.folder / f"{name}.safetensors"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Mean and standard deviation (of the sample; None for a single trial) over ``count`` trials."""
+
+    mean: float
+    std: float | None
+    count: int
+
+
+@dataclass(frozen=True)
+class ExperimentResult:
+    """All finished trials of an experiment in one preset, beside what the paper prints."""
+
+    plan: Plan
+    trials: tuple[TrialResult, ...]
+    folder: Path
+    command: str = ""
+    paper: PaperNumbers = field(default_factory=PaperNumbers)
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """The declared rows first, those not implemented too, then the user's own."""
+        declared = self.plan.experiment.arms
+        ran = {trial.arm for trial in self.trials}
+        names = {arm.name for arm in declared}
+        shown = [arm for arm in declared if arm.name in ran or not arm.implemented or arm in self.plan.arms]
+        own = {t.arm: Arm(t.arm, t.arm_label) for t in self.trials if t.arm not in names}
+        return (*shown, *own.values())
+
+    @property
+    def benches(self) -> tuple[Bench, ...]:
+        """Those asked for now, also where data was missing, and those that were done before."""
+        shown = {trial.bench for trial in self.trials} | {bench.name for bench in self.plan.benches}
+        return tuple(bench for bench in self.plan.experiment.benches if bench.name in shown)
+
+    def of(self, arm: str, bench: str) -> list[TrialResult]:
+        return [trial for trial in self.trials if trial.arm == arm and trial.bench == bench]
+
+    def summary(self, arm: str, bench: str, metric: str) -> Summary | None:
+        return summarise([t.metrics[metric] for t in self.of(arm, bench) if metric in t.metrics])
+
+    @property
+    def minutes(self) -> float:
+        """Of training, each training once."""
+        return sum({trial.training: trial.minutes for trial in self.trials}.values())
+
+    @property
+    def missing(self) -> int:
+        """How many trials of the plan are still to be done."""
+        done = {trial.key for trial in self.trials}
+        return sum(trial.key not in done for trial in self.plan.trials)
+
+    @property
+    def is_finished(self) -> bool:
+        return self.missing == 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but pictures."""
+        experiment = self.plan.experiment
+        return {
+            "experiment": experiment.name,
+            "title": experiment.title,
+            "place": experiment.place,
+            "preset": self.plan.preset.name,
+            "max_steps": self.plan.max_steps,
+            "finished": self.is_finished,
+            "command": self.command,
+            "family": self.plan.family,
+            "cuts": list(self.plan.cuts),
+            "left_out": dict(self.plan.left_out),
+            "minutes": round(self.minutes, 2),
+            "paper": {"rows": dict(self.paper.rows), "claims": list(self.paper.claims)},
+            "summary": self._summaries(),
+            "trials": [asdict(trial) for trial in self.trials],
+        }
+
+    def _summaries(self) -> dict[str, dict[str, dict[str, Any]]]:
+        metrics = sorted({name for trial in self.trials for name in trial.metrics})
+        table: dict[str, dict[str, dict[str, Any]]] = {}
+        for arm in self.arms:
+            for bench in self.benches:
+                found = {m: self.summary(arm.name, bench.name, m) for m in metrics}
+                cell = {m: asdict(s) for m, s in found.items() if s is not None}
+                if cell:
+                    table.setdefault(arm.name, {})[bench.name] = cell
+        return table
+
+
+def summarise(values: Sequence[float]) -> Summary | None:
+    """None of nothing.
+
+    >>> summarise([1.0, 3.0])
+    Summary(mean=2.0, std=1.4142135623730951, count=2)
+    """
+    if not values:
+        return None
+    std = statistics.stdev(values) if len(values) > 1 else None
+    return Summary(statistics.fmean(values), std, len(values))
+
+
+def collect(plan: Plan, folder: Path, command: str = "") -> ExperimentResult:
+    """The result as the files in ``folder`` have it."""
+    trials = TrialFiles(folder).read().values()
+    order = {bench.name: i for i, bench in enumerate(plan.experiment.benches)}
+    ordered = sorted(trials, key=lambda t: (order.get(t.bench, len(order)), t.trial))
+    return ExperimentResult(plan, tuple(ordered), folder, command, paper_numbers(plan.experiment.name))

@@ -1,0 +1,207 @@
+"""Run an experiment: trial by trial, each training once, never again what is done."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..atomic import write_text
+from ..data import ImageSet
+from ..errors import UserError
+from ..recognition import Recognizer, build_recognizer
+from ..training.run_folder import versions
+from .estimate import in_words
+from .images import GeneratedImages, Images, Material, StoredImages, per_class
+from .measures import MEASURES, Subject
+from .plan import Plan, Trial
+from .results import Curve, ExperimentResult, TrialFiles, TrialResult, collect
+from .survey import Survey, survey
+from .trainings import Store, trained_on, with_detection
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Runner:
+    """``root`` holds the trainings, which experiments share, and a folder for each experiment and preset.
+
+    ``overrides``: recipe fields that were changed for all arms, noted with every trial.
+    """
+
+    plan: Plan
+    root: Path
+    data_root: Path | str | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    command: str = ""
+    say: Say = lambda line: None
+
+    @property
+    def folder(self) -> Path:
+        return self.root / self.plan.folder
+
+    @property
+    def files(self) -> TrialFiles:
+        return TrialFiles(self.folder)
+
+    @property
+    def images(self) -> Images:
+        family = self.plan.family
+        return GeneratedImages(family) if self.plan.preset.generated else StoredImages(self.data_root, family)
+
+    @property
+    def store(self) -> Store:
+        if self.plan.max_steps:  # nothing to show on the way, and no need to index every image
+            return Store(self.root, index_per_class=self.plan.test_per_class)
+        return Store(self.root, self.plan.preset.snapshots)
+
+    def todo(self) -> list[Trial]:
+        """The trials without a result; results of anything else than what is asked for are refused."""
+        done = self.files.read()
+        for trial in self.plan.trials:
+            found = done.get(trial.name)
+            if found is not None and found.key != trial.key:
+                raise UserError(
+                    f"{self.folder} holds '{trial.name}' of another setting; use another --out, or --force "
+                    "to do it again"
+                )
+        wanted = {trial.name for trial in self.plan.trials}
+        for found in done.values():
+            if found.name not in wanted and dict(found.overrides) != dict(self.overrides):
+                raise UserError(
+                    f"{self.folder} holds '{found.name}' with other recipe fields ({dict(found.overrides)}); "
+                    "use another --out"
+                )
+        return [trial for trial in self.plan.trials if trial.name not in done]
+
+    def forget(self) -> None:
+        """Remove the results of this plan and the trainings behind them."""
+        for trial in self.plan.trials:
+            self.files.remove(trial.name)
+            self.store.forget(trial.training)
+
+    def look(self, skip_missing: bool = False, timed: bool = True) -> Survey:
+        """What is to be done, with an estimate of the time (None where timing is not worth it)."""
+        return survey(self.plan, self.todo(), self.images, self.store, skip_missing, timed)
+
+    def run(self, skip_missing: bool = False, timed: bool = True) -> ExperimentResult:
+        """Do what is not done yet, and write result.json."""
+        found = self.look(skip_missing, timed)
+        plan = found.plan
+        todo = [trial for trial in self.todo() if trial in plan.trials]
+        left = dict(found.seconds or {})
+        self.say(describe(found, len(todo)))
+        images, store = self.images, self.store
+        material: tuple[tuple[str, int, int], Material] | None = None
+        for number, trial in enumerate(todo, start=1):
+            views = trial.recipe.views
+            place = (trial.bench.name, trial.number, views.image_size)
+            if material is None or material[0] != place:  # arms of a trial share their images
+                read = images.material(trial.data, trial.number, views.image_size, views.channels)
+                material = (place, read)
+            started = time.monotonic()
+            result = self._do(trial, material[1], images, store)
+            left.pop(trial.training, None)
+            took = in_words(time.monotonic() - started)
+            rest = f"; about {in_words(sum(left.values()))} of training left" if left else ""
+            self.say(f"[{number}/{len(todo)}] {self._told(trial, result)} ({took}{rest})")
+        return self.so_far(plan)
+
+    def so_far(self, plan: Plan | None = None) -> ExperimentResult:
+        """What is done by now, also written to result.json; ``plan``: what was left of it after a look."""
+        result = collect(plan or self.plan, self.folder, self.command)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_text(self.folder / "result.json", json.dumps(result.to_json(), indent=1) + "\n")
+        return result
+
+    def _do(self, trial: Trial, material: Material, images: Images, store: Store) -> TrialResult:
+        trained = store.obtain(trial.training, trial.recipe, material.train)
+        recognizer = with_detection(trained, trial.recipe)
+        seen = trained_on(material.train, trial.recipe)
+        subject = self._subject(trial, recognizer, material, images, seen)
+        measured = MEASURES[self.plan.experiment.measure].at_end(subject)
+        facts = store.folder(trial.training).facts()
+        result = TrialResult(
+            bench=trial.bench.name,
+            arm=trial.arm.name,
+            arm_label=trial.arm.label,
+            trial=trial.number,
+            key=trial.key,
+            training=trial.training,
+            seed=trial.recipe.training.seed,
+            split_hash=trial.split_hash,
+            metrics=dict(measured.metrics),
+            series=dict(measured.series),
+            curve=self._curve(trial, recognizer, subject, store),
+            steps=facts["steps"],
+            minutes=facts["minutes"],
+            images=facts["images"],
+            recipe=trial.recipe.flat(),
+            overrides=dict(self.overrides),
+            versions=versions(),
+            notes=measured.notes,
+        )
+        self.files.write(result, measured.pictures)
+        return result
+
+    def _subject(
+        self, trial: Trial, recognizer: Recognizer, material: Material, images: Images, train: ImageSet
+    ) -> Subject:
+        preset, most = self.plan.preset, self.plan.test_per_class
+        tested = material.tested_on(most)
+        return Subject(
+            recognizer,
+            per_class(train, most) if self.plan.max_steps else train,
+            tested.test,
+            tested.unknown,
+            tested.unknown_names,
+            images,
+            trial.data,
+            trial.number,
+            self.plan.experiment.out,
+            most,
+            min((n for n in (preset.corrupted_per_class, most) if n is not None), default=None),
+            preset.probe,
+        )
+
+    def _curve(self, trial: Trial, recognizer: Recognizer, subject: Subject, store: Store) -> Curve:
+        """The measure's headline at every snapshot, on few images."""
+        few = self.plan.preset.curve_per_class
+        unknown = subject.unknown
+        subject = replace(
+            subject,
+            test=per_class(subject.test, few),
+            unknown=None if unknown is None else per_class(unknown, few),
+        )
+        steps, values = [], []
+        for step, then in store.snapshots_of(trial.training, recognizer):
+            model = build_recognizer(then, subject.train, None, trial.recipe)
+            value = MEASURES[self.plan.experiment.measure].at_snapshots(replace(subject, recognizer=model))
+            steps.append(float(step))
+            values.append(value)
+        return steps, values
+
+    def _told(self, trial: Trial, result: TrialResult) -> str:
+        column = self.plan.experiment.columns[0]
+        value = result.metrics.get(column.metric)
+        scale = 100 if column.percent else 1
+        told = "" if value is None else f": {column.label} {scale * value:.2f}"
+        return f"{trial.bench.label}, {trial.arm.label}, trial {trial.number}{told}"
+
+
+def describe(found: Survey, trials: int) -> str:
+    """One line before it starts."""
+    if not trials:
+        return f"{found.plan.experiment.name} ({found.plan.preset.name}): all done before; nothing to train"
+    hours = f", about {in_words(sum(found.seconds.values()))} of training here" if found.seconds else ""
+    return (
+        f"{found.plan.experiment.name} ({found.plan.preset.name}): {_counted(trials, 'trial')} to do, "
+        f"{_counted(len(found.work), 'training')}, {found.steps:,} steps in all{hours}"
+    )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")

@@ -1,0 +1,88 @@
+"""Before anything is trained: is the data there, how many steps will it be, and how long will they take?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..data import KNOWN_SETS
+from ..errors import UserError
+from ..progress import progress
+from .estimate import Workload, seconds_of
+from .images import Images, evenly, sources_of
+from .plan import Plan, Trial, steps_of
+from .trainings import Store, trained_on
+
+_SAMPLE = 512  # images kept of each training to time steps on
+_WORTH_TIMING = 200  # steps in all: below, timing takes longer than training
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The trials whose data is there, and the trainings that are still to be done, by key."""
+
+    plan: Plan
+    work: dict[str, Workload]
+    seconds: dict[str, float] | None
+
+    @property
+    def steps(self) -> int:
+        return sum(one.steps for one in self.work.values())
+
+
+def survey(
+    plan: Plan, todo: Sequence[Trial], images: Images, store: Store, skip_missing: bool, timed: bool
+) -> Survey:
+    """Read all data that ``todo`` needs; missing data is an error, or with ``skip_missing`` left out."""
+    work: dict[str, Workload] = {}
+    left_out: dict[str, str] = {}
+    places: dict[tuple[str, int], list[Trial]] = {}
+    for trial in todo:
+        places.setdefault((trial.bench.name, trial.number), []).append(trial)
+    with progress("looking at the data", len(places)) as advance:
+        for (bench, _), trials in places.items():
+            advance(note=trials[0].bench.label)
+            if bench in left_out:
+                continue
+            try:
+                work |= _look(plan, trials, images, store)
+            except UserError as error:
+                if not skip_missing:
+                    raise UserError(_missing(plan, trials[0], error)) from error
+                left_out[bench] = str(error)
+    kept = tuple(trial for trial in plan.trials if trial.bench.name not in left_out)
+    if left_out and not kept:
+        raise UserError(f"nothing is left of {plan.experiment.name}: {next(iter(left_out.values()))}")
+    work = {key: one for key, one in work.items() if any(trial.training == key for trial in kept)}
+    seconds = None
+    if timed and sum(one.steps for one in work.values()) >= _WORTH_TIMING:
+        with progress("timing steps", len(work)) as advance:
+            seconds = seconds_of(work, advance)
+    return Survey(replace(plan, trials=kept, left_out=left_out), work, seconds)
+
+
+def _look(plan: Plan, trials: Sequence[Trial], images: Images, store: Store) -> dict[str, Workload]:
+    """Read the images that the arms of one trial share."""
+    found: dict[str, Workload] = {}
+    views = trials[0].recipe.views
+    material = images.material(trials[0].data, trials[0].number, views.image_size, views.channels)
+    for source in plan.experiment.out:
+        images.foreign(source, views.image_size, views.channels)
+    for trial in trials:
+        if store.is_done(trial.training):
+            continue
+        to_train = trained_on(material.train, trial.recipe)
+        sample = to_train.select(evenly(len(to_train), _SAMPLE))
+        found[trial.training] = Workload(trial.recipe, steps_of(trial.recipe, len(to_train)), sample)
+    return found
+
+
+def _missing(plan: Plan, trial: Trial, error: UserError) -> str:
+    needed = [*sources_of(trial.data, trial.number, plan.family), *plan.experiment.out]
+    repos = [KNOWN_SETS[name].hub_repo for name in needed if name in KNOWN_SETS]
+    get = "".join(f"; {repo} on the Hugging Face Hub has it" for repo in dict.fromkeys(repos) if repo)
+    others = [bench.name for bench in plan.benches if bench.name != trial.bench.name]
+    way = f"; run the rest with --protocol {','.join(others)} or --skip-missing" if others else ""
+    return (
+        f"{plan.experiment.name} needs data for {trial.bench.label}, trial {trial.number}: {error}{get}{way}"
+    )

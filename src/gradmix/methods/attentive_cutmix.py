@@ -1,0 +1,111 @@
+"""Attentive CutMix (Walawalkar et al. 2020), a supervised baseline: a trained network says what to cut out.
+
+    x = B with the cells of A that the trained network attends to most, at the same place
+    L = λ·CE(f(x), label of A) + (1 − λ)·CE(f(x), label of B),   λ = cells / grid²  (6 / 49)
+
+A is another image of the minibatch. The attention comes from published weights, which have seen ImageNet's
+classes; choose ``normalize: imagenet``, so that they see images as they were trained with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..attribution import Capture
+from ..errors import UserError, choose
+from ..mixing import derangement
+from ..mixing.attentive import attentive_cells, paste_cells
+from ..models import ENCODERS, ModelSettings, Network, build_encoder
+from ..world import ALONE, World
+from .interface import Embedder, Method, Views
+
+UNTRAINED = "random"
+
+
+@dataclass(frozen=True)
+class AttentiveCutMixSettings:
+    """The network that attends, and how much is cut."""
+
+    attention_init: str = ""  # its weights: a file, or hub:owner/name; "random" to try things out
+    attention_encoder: str = "resnet18"
+    attention_size: int = 224  # images are enlarged to this for it: 224 gives the 7x7 features of the paper
+    attention_grid: int = 7
+    attention_cells: int = 6
+
+    def __post_init__(self) -> None:
+        choose("attention_encoder", self.attention_encoder, ENCODERS)
+        if self.attention_size < 8 or self.attention_grid < 2:
+            raise UserError("attention_size must be at least 8 and attention_grid at least 2")
+        if not 0 < self.attention_cells < self.attention_grid**2:
+            raise UserError(
+                f"attention_cells must be from 1 to {self.attention_grid**2 - 1}, not {self.attention_cells}"
+            )
+
+
+class AttentiveCutMix(Method):
+    """See the module."""
+
+    Settings = AttentiveCutMixSettings
+    needs_classifier = True
+    view_count = 1
+    settings: AttentiveCutMixSettings
+
+    def __init__(
+        self,
+        network: Network,
+        settings: AttentiveCutMixSettings,
+        *,
+        embedder: Embedder | None = None,
+        generator: torch.Generator | None = None,
+        world: World = ALONE,
+    ) -> None:
+        super().__init__(network, settings, embedder=embedder, generator=generator, world=world)
+        seed = (generator or torch.Generator().manual_seed(0)).initial_seed()
+        self.attending = attending_network(settings, seed).to(next(network.parameters()).device)
+
+    def step(self, views: Views, generator: torch.Generator, scale: float = 1.0) -> dict[str, Tensor]:
+        s = self.settings
+        partner = derangement(len(views.labels), generator)
+        of_a = self.world.picked(views.v1, partner)
+        cells = attentive_cells(self._features(of_a), s.attention_grid, s.attention_cells)
+        z = self.embed(paste_cells(views.v1, of_a, cells))
+        logits = self.network.logits(z)
+        assert logits is not None
+        everyone = self.world.union(logits)
+        share = s.attention_cells / s.attention_grid**2
+        labels_a = views.labels[partner.to(views.labels.device)]
+        loss = share * F.cross_entropy(everyone, labels_a) + (1 - share) * F.cross_entropy(
+            everyone, views.labels
+        )
+        torch.autograd.backward(scale * loss)
+        return {"loss": loss.detach()}
+
+    @torch.no_grad()
+    def _features(self, images: Tensor) -> Tensor:
+        """The last feature map (N, K, h, w) of the attending network, which wants large colour images."""
+        size = (self.settings.attention_size, self.settings.attention_size)
+        large = F.interpolate(images.expand(-1, 3, -1, -1), size, mode="bilinear", align_corners=False)
+        last = list(self.attending.layer_names)[-1]  # type: ignore[arg-type]
+        with Capture(self.attending, [last]) as capture:
+            self.attending(large.contiguous(memory_format=torch.channels_last))
+            return capture.activations()[0]
+
+
+def attending_network(settings: AttentiveCutMixSettings, seed: int) -> nn.Module:
+    """The frozen network whose features say where to cut."""
+    if not settings.attention_init:
+        raise UserError(
+            "attentive-cutmix needs a trained network: --attention-init FILE with ResNet weights, or "
+            "hub:timm/resnet18.tv_in1k"
+        )
+    init = "" if settings.attention_init == UNTRAINED else settings.attention_init
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = ModelSettings(encoder=settings.attention_encoder, init=init)
+        encoder = build_encoder(model, settings.attention_size, 3)
+    encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return encoder.eval().requires_grad_(False)

@@ -1,0 +1,127 @@
+"""What the network said about images, kept on disk: evaluating twice need not run it twice.
+
+An entry is named by everything the answer depends on: every weight, every pixel, the normaliser, and the
+code that computes it. It can therefore never be stale, only unused. It is one .safetensors file in
+``features/`` under the cache folder, written atomically, with its full key and a checksum of its values in
+the header; a file that is cut off, damaged or not ours is computed anew. Deleting the folder is always safe.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ..atomic import write_atomically
+from ..data import ImageSet, cache_root
+from ..data.eviction import cache_limit, make_room, mark_used
+from ..detection import Outputs
+from ..errors import UserError
+from ..models import Network
+from ..views import Normalizer
+from .extract import extract
+
+_FORMAT = 1
+_SECONDS_WORTH_KEEPING = 2.0
+
+
+def cached_extract(
+    network: Network, normalizer: Normalizer, images: ImageSet, what: str = "features", use: bool = True
+) -> Outputs:
+    """:func:`extract`, or what it returned for this network and these images before (unless not ``use``)."""
+    if not use or not len(images) or cache_limit() == 0:
+        return extract(network, normalizer, images, what=what)
+    key = features_key(network, normalizer, images)
+    found = _load(key, len(images))
+    if found is not None:
+        return Outputs(found["features"], images.labels, found.get("logits"))
+    started = time.monotonic()
+    outputs = extract(network, normalizer, images, what=what)
+    if time.monotonic() - started > _SECONDS_WORTH_KEEPING:
+        save_outputs(key, outputs)
+    return outputs
+
+
+def features_key(network: Network, normalizer: Normalizer, images: ImageSet) -> str:
+    """64 hex digits that change with anything that changes what :func:`extract` returns."""
+    device = next(network.parameters()).device.type
+    about = [
+        _FORMAT,
+        torch.__version__,
+        device,
+        repr(network),  # strides, paddings and the like are not in the weights
+        network.unit_features,
+        normalizer.mean,
+        normalizer.std,
+        images.content_hash(),
+    ]
+    digest = hashlib.sha256(json.dumps(about).encode())
+    for file in _code_of(network):
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    _add_tensors(digest, network.state_dict())
+    return digest.hexdigest()
+
+
+def _code_of(network: Network) -> list[Path]:
+    """The source files of the network's parts (but torch's own), of the normaliser and of ``extract``."""
+    parts = {type(module).__module__ for module in network.modules()}
+    parts = {name for name in parts if not name.startswith("torch.")}
+    parts |= {Normalizer.__module__, f"{__package__}.extract"}
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in sorted(parts))
+    return [Path(file) for file in files if file is not None and Path(file).is_file()]
+
+
+def _add_tensors(digest: hashlib._Hash, tensors: dict[str, Tensor]) -> None:
+    for name in sorted(tensors):
+        value = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name}\0{value.dtype}\0{tuple(value.shape)}\0".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
+
+
+def _checksum(tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    _add_tensors(digest, tensors)
+    return digest.hexdigest()
+
+
+def _entry(key: str) -> Path:
+    return cache_root() / "features" / f"{key[:32]}.safetensors"
+
+
+def _load(key: str, count: int) -> dict[str, Tensor] | None:
+    entry = _entry(key)
+    if not entry.is_file():
+        return None
+    try:
+        with safe_open(entry, framework="pt") as content:
+            header = content.metadata() or {}
+            tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 - no dict
+    except (SafetensorError, OSError, ValueError):
+        return None  # cut off or not ours: compute it again, and write it anew
+    whole = header.get("key") == key and header.get("checksum") == _checksum(tensors)
+    if not whole or "features" not in tensors or any(len(values) != count for values in tensors.values()):
+        return None
+    mark_used(entry)
+    return tensors
+
+
+def save_outputs(key: str, outputs: Outputs) -> None:
+    """Keep ``outputs`` under ``key`` if that is possible, and drop what was not used for longest."""
+    entry = _entry(key)
+    tensors = {"features": outputs.features.contiguous()}
+    if outputs.logits is not None:
+        tensors["logits"] = outputs.logits.contiguous()
+    header = {"key": key, "checksum": _checksum(tensors)}
+    try:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(entry, lambda part: save_file(tensors, part, header))
+        make_room(entry.parent)
+    except (UserError, OSError, SafetensorError):
+        pass  # a full or read-only cache folder costs time, not correctness

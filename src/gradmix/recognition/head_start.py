@@ -1,0 +1,105 @@
+"""A head start for classes of few images, so that they can win at all.
+
+d_c sums the k largest cosines to images of class c. A class of five images, of a kind that the network was
+never trained for, has five chances of a large cosine where a trained one has thousands: on CIFAR10 not one
+test image was then taken for an enrolled class (benchmarks/enroll.py --no-head-start). So the similarity to
+an enrolled class c is d_c + b_c, with b_c ≥ 0 as large as two bounds allow:
+
+1. At most 2 % of the known images of the trained classes may go over to c: b_c is the conformal bound, the
+   ⌊0.02(n+1)⌋-th smallest of n margins max_trained d − d_c of held-out images. As for the threshold, the
+   promise holds on average over draws of these; from training images nothing follows.
+2. A typical image of c, left out of its own neighbours, may come as near to c as a typical image of a
+   trained class comes to its own, and no nearer (medians). One image alone has none left out, and no bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..detection import KNN, Outputs, Scores, known_score
+from ..detection.threshold import conformal_rank
+
+SHARE_THAT_MAY_GO_OVER = 0.02
+_MOST_LEFT_OUT = 500  # images a class, where the training images have to do; enough for a quantile
+_QUERIES_AT_ONCE = 4096  # bounds the (N, C) similarities
+
+
+def head_starts(
+    knn: KNN, held_out: Outputs | None, enrolled: Sequence[int], share: float = SHARE_THAT_MAY_GO_OVER
+) -> tuple[float, ...]:
+    """b_c of every class of the index, zero for trained ones; none where no class is enrolled, or all are."""
+    index = knn.state()
+    classes = int(index["num_classes"])
+    trained = [c for c in range(classes) if c not in enrolled]
+    if not enrolled or not trained:
+        return ()
+    d, truth = known_similarity(knn, index, held_out, trained)
+    if not len(d):
+        return ()
+    own_typical = d.gather(1, truth[:, None]).median()
+    nearest = d[:, trained].amax(dim=1)
+    starts = [0.0] * classes
+    for label in enrolled:
+        margin = nearest - d[:, label]
+        bound = torch.kthvalue(margin, max(1, conformal_rank(len(margin), share))).values
+        if int((index["labels"] == label).sum()) > 1:
+            typical = left_out_similarity(knn, index, label)[:, label].median()
+            bound = torch.minimum(bound, own_typical - typical)
+        starts[label] = max(0.0, float(bound))
+    return tuple(starts)
+
+
+def known_similarity(
+    knn: KNN, index: dict[str, Tensor], held_out: Outputs | None, trained: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """d (n, C) and the true class (n,) of known images of the trained classes: held out, else left out."""
+    if held_out is not None:
+        kept = torch.isin(held_out.labels, torch.tensor(list(trained)))
+        return knn.class_similarity(held_out.features[kept]).double(), held_out.labels[kept]
+    parts = [left_out_similarity(knn, index, c, _MOST_LEFT_OUT) for c in trained]
+    parts = [part if bool(part.isfinite().any()) else part[:0] for part in parts]  # one image: none left out
+    truth = [torch.full((len(part),), c) for part, c in zip(parts, trained, strict=True)]
+    return torch.cat(parts), torch.cat(truth)
+
+
+def left_out_similarity(knn: KNN, index: dict[str, Tensor], label: int, most: int | None = None) -> Tensor:
+    """d (m, C) of the (first ``most``) images of a class, each left out of its own neighbours.
+
+    Leaving an image out changes its similarity to its own class only: d_own is k times the mean of the k
+    largest cosines to the others, and -inf if there are none.
+    """
+    of_class = index["features"][index["labels"] == label]
+    some = of_class[:most]
+    d = knn.class_similarity(some).double()
+    cosine = (some @ of_class.T).clamp(-1.0, 1.0)
+    cosine.fill_diagonal_(-torch.inf)
+    others = min(knn.k, len(of_class) - 1)
+    d[:, label] = cosine.topk(others, dim=1).values.mean(dim=1).double() * knn.k if others else -torch.inf
+    return d
+
+
+def scores_with_head_start(knn: KNN, features: Tensor, head_start: Sequence[float]) -> Scores:
+    """What ``knn.score`` gives, of d_c + b_c; without a head start, that very thing."""
+    if not head_start:
+        return knn.score(Outputs(features, torch.full((len(features),), -1)))
+    parts = [
+        scores_of(knn, knn.class_similarity(features[i : i + _QUERIES_AT_ONCE]), head_start)
+        for i in range(0, len(features), _QUERIES_AT_ONCE)
+    ]
+    if not parts:
+        return Scores(torch.empty(0, dtype=torch.float64), torch.empty(0, dtype=torch.int64))
+    return Scores(torch.cat([p.score for p in parts]), torch.cat([p.label for p in parts]))
+
+
+def scores_of(knn: KNN, d: Tensor, head_start: Sequence[float]) -> Scores:
+    """(N, C) class similarities to scores and labels."""
+    d = lifted(d, head_start)
+    return Scores(known_score(d, knn.k, knn.normalize, knn.temperature), d.argmax(dim=1))
+
+
+def lifted(d: Tensor, head_start: Sequence[float]) -> Tensor:
+    """d_c + b_c as float64."""
+    return d.double() + torch.tensor(head_start, dtype=torch.float64) if head_start else d.double()

@@ -1,0 +1,172 @@
+"""The page of an experiment: paper and here side by side, the figures, and all that the numbers depend on."""
+
+from __future__ import annotations
+
+from ..atomic import write_text
+from ..data import duplicates
+from ..experiments.declaration import Bench, OpenSplit
+from ..experiments.measures import MEASURES
+from ..experiments.results import ExperimentResult, TrialFiles
+from .experiment_figures import corruptions_figure, curves_figure, maps_figure, rows_figure
+from .experiment_tables import CUT, compared_tables, facts, joined, to_latex, to_markdown
+from .page import Figure, Page, Table, write
+from .tables import Cell
+
+_MOST_BARS = 6  # bar figures on a page: one for each bench and number
+
+
+def write_experiment(result: ExperimentResult) -> None:
+    """Markdown, LaTeX and the page, into the experiment's folder; result.json is there already."""
+    write_text(result.folder / "result.md", to_markdown(result))
+    write_text(result.folder / "result.tex", to_latex(result))
+    write(experiment_page(result), result.folder / "report.html")
+
+
+def experiment_page(result: ExperimentResult) -> Page:
+    """Figures first, then the tables, then what was run."""
+    plan = result.plan
+    claims = " ".join(f"“{claim}”" for claim in result.paper.claims)
+    tables = [
+        Table(table.heading, *joined(table), "" if i else f"The paper: {claims}")
+        for i, table in enumerate(compared_tables(result))
+    ]
+    if not claims:
+        tables = [Table(t.heading, t.headers, t.rows) for t in tables]
+    return Page(
+        title=f"{plan.experiment.place}: {plan.experiment.title}",
+        subtitle=_subtitle(result),
+        figures=[*_own_figures(result), *_step_figures(result)],
+        tables=tables,
+        details=_details(result),
+    )
+
+
+def _subtitle(result: ExperimentResult) -> str:
+    """The facts but for the long list of what was cut, which is among the details."""
+    told = [fact for fact in facts(result) if not fact.startswith(CUT)]
+    if result.plan.cuts:
+        told.insert(2, "It is smaller than the paper's: what was cut is listed at the end.")
+    return " ".join(told)
+
+
+def _own_figures(result: ExperimentResult) -> list[Figure]:
+    kinds = {"bars": _bars, "corruptions": _corruptions, "area": _area, "maps": _maps}
+    return [figure for kind in result.plan.experiment.figures for figure in kinds[kind](result)]
+
+
+def _bars(result: ExperimentResult) -> list[Figure]:
+    figures = []
+    arms = [arm for arm in result.arms if arm.implemented]
+    for bench in _ran(result):
+        for column in result.plan.experiment.columns:
+            scale = 100.0 if column.percent else 1.0
+            found = [result.summary(arm.name, bench.name, column.metric) for arm in arms]
+            drawing = rows_figure(
+                [arm.label for arm in arms],
+                [None if s is None else scale * s.mean for s in found],
+                [None if s is None or s.std is None else scale * s.std for s in found],
+                [result.paper.get(arm.name, bench.name, column.metric) for arm in arms],
+                column.label + (", %" if column.percent else ""),
+            )
+            figures.append(Figure(f"{bench.label}: {column.label}", drawing, "Mean ± standard deviation."))
+    return figures[:_MOST_BARS]
+
+
+def _corruptions(result: ExperimentResult) -> list[Figure]:
+    figures = []
+    for bench in _ran(result):
+        drops = {}
+        for arm in result.arms:
+            trials = result.of(arm.name, bench.name)
+            names = [name for name in (trials[0].metrics if trials else {}) if name.startswith("type/")]
+            found = {name.removeprefix("type/"): result.summary(arm.name, bench.name, name) for name in names}
+            if found:
+                drops[arm.label] = {name: summary.mean for name, summary in found.items() if summary}
+        if drops:
+            order = list(next(iter(drops.values())))
+            drawing = corruptions_figure(drops, order)
+            figures.append(Figure(f"{bench.label}: drop by corruption", drawing, "Shorter is better."))
+    return figures
+
+
+def _area(result: ExperimentResult) -> list[Figure]:
+    figures = []
+    for bench in _ran(result):
+        for kind in ("known", "unknown"):
+            curves = {
+                arm.label: [t.series[f"{kind}/wide"] for t in result.of(arm.name, bench.name)]
+                for arm in result.arms
+            }
+            drawing = curves_figure(curves, "threshold τ", "activated area S_M", log_x=True)
+            heading = f"{bench.label}: activated area, {kind} images"
+            figures.append(Figure(heading, drawing, "The paper shows τ from 1e-5 to 1e-3."))
+    return figures
+
+
+def _maps(result: ExperimentResult) -> list[Figure]:
+    files = TrialFiles(result.folder)
+    figures = []
+    for bench in _ran(result):
+        first = {
+            arm.label: files.pictures(result.of(arm.name, bench.name)[0].name)
+            for arm in result.arms
+            if result.of(arm.name, bench.name)
+        }
+        for kind in ("known", "unknown"):
+            images = next(iter(first.values()))[f"{kind}/image"]
+            heats = {label: found[f"{kind}/heat"] for label, found in first.items()}
+            figures.append(
+                Figure(
+                    f"{bench.label}: {kind} images",
+                    maps_figure(images, heats),
+                    "Where the similarity to the nearest training images comes from (LayerCAM).",
+                )
+            )
+    return figures
+
+
+def _step_figures(result: ExperimentResult) -> list[Figure]:
+    name = MEASURES[result.plan.experiment.measure].curve
+    figures = []
+    for bench in _ran(result):
+        curves = {
+            arm.label: [t.curve for t in result.of(arm.name, bench.name) if t.curve[0]] for arm in result.arms
+        }
+        curves = {label: trials for label, trials in curves.items() if trials}
+        if curves:
+            drawing = curves_figure(curves, "step", name)
+            caption = "Mean over trials, with a band of ± one standard deviation; on few test images."
+            figures.append(Figure(f"{bench.label}: {name} against steps", drawing, caption))
+    return figures
+
+
+def _ran(result: ExperimentResult) -> list[Bench]:
+    ran = {trial.bench for trial in result.trials}
+    return [bench for bench in result.benches if bench.name in ran]
+
+
+def _details(result: ExperimentResult) -> dict[str, Cell]:
+    plan, trials = result.plan, result.trials
+    seeds = sorted({trial.seed for trial in trials})
+    splits = sorted({f"{t.bench} {t.trial}: {t.split_hash}" for t in trials if t.split_hash})
+    same = [
+        f"{bench.label}: trials {a} and {b}"
+        for bench in _ran(result)
+        if isinstance(bench.data, OpenSplit)
+        for a, b in duplicates(bench.data.protocol, plan.family)
+    ]
+    found = trials[0].versions if trials else {}
+    details: dict[str, Cell] = {
+        "command": result.command,
+        "preset": plan.preset.name,
+        "family of splits": plan.family,
+        "trials": len(trials),
+        "minutes of training": round(result.minutes, 1),
+        "steps": ", ".join(sorted({f"{trial.steps:,}" for trial in trials})),
+        "seeds": ", ".join(map(str, seeds)),
+        "split hashes": "; ".join(splits),
+        "the same split twice": "; ".join(same),
+        "cut": "; ".join(plan.cuts),
+        "versions": ", ".join(f"{name} {version}" for name, version in found.items()),
+    }
+    return {name: value for name, value in details.items() if value != ""}

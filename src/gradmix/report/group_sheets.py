@@ -1,0 +1,58 @@
+"""What was discovered, as folders that a person can look through and name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+from ..data import ImageSet
+from ..errors import UserError
+from ..recognition import Discovery
+from ..recognition.group_files import GROUP_FILE, check_free
+from .pictures import contact_sheet
+
+_MOST_ON_A_SHEET = 64
+_SMALLEST_TILE = 64
+
+
+def write_groups(found: Discovery, images: ImageSet, out: Path) -> None:
+    """``out``/N/sheet.png and group.json for each group, and groups.json: all of it, or nothing.
+
+    ``images`` are those that were given to ``discover``; their sources are the files' names.
+    """
+    names = images.sources or tuple(str(i) for i in range(len(images)))
+    files = [str(Path(name).absolute()) if images.sources else name for name in names]
+    check_free(out)
+    part = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".part"))
+    try:
+        listing = []
+        for number, group in enumerate(found.groups, start=1):
+            about = {
+                "number": number,
+                "images": len(group.members),
+                "cohesion": round(group.cohesion, 4),
+                "nearest": group.nearest,
+                "files": [files[i] for i in group.members],
+            }
+            folder = part / str(number)
+            folder.mkdir()
+            (folder / GROUP_FILE).write_text(_json(about), encoding="utf-8")
+            shown = images.select(group.members[:_MOST_ON_A_SHEET])
+            scale = max(1, -(-_SMALLEST_TILE // shown.images.shape[-1]))
+            (folder / "sheet.png").write_bytes(contact_sheet(shown.images[:], scale=scale))
+            listing.append(about)
+        left_over = [files[i] for i in found.left_over]
+        whole = {"groups": listing, "left_over": left_over, "known": [files[i] for i in found.accepted]}
+        (part / "groups.json").write_text(_json(whole), encoding="utf-8")
+        part.chmod(0o755)
+        part.rename(out)
+    except OSError as error:
+        raise UserError(f"could not write {out}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _json(content: dict[str, object]) -> str:
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"

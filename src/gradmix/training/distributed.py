@@ -1,0 +1,126 @@
+"""Joining the processes that torchrun started, and what each of them may use.
+
+torchrun tells every process by its environment who it is (RANK, WORLD_SIZE, LOCAL_RANK) and where the
+others are (MASTER_ADDR, MASTER_PORT). Without those there is one process, and nothing here does anything.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
+
+from ..errors import UserError
+from ..world import ALONE, Processes, World
+from .run_folder import RunFolder
+
+# How long one process waits for another. torchrun notices a dead one within a second by itself; this is
+# for those that live but are busy, such as one that reads a million images from a slower disk.
+_PATIENCE = timedelta(minutes=30)
+
+
+@contextmanager
+def joined() -> Iterator[World]:
+    """The world that this process is part of, until the end of the block: that of torchrun, or ALONE."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield ALONE
+        return
+    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if missing:
+        raise UserError(
+            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but {missing[0]} is not set: start the processes "
+            "with torchrun, or unset WORLD_SIZE to train in one"
+        )
+    backend = "gloo"
+    if torch.cuda.is_available():
+        torch.cuda.set_device(_local_rank() % torch.cuda.device_count())
+        backend = "cpu:gloo,cuda:nccl"  # each tensor by where it is
+    try:
+        store, rank, size = next(rendezvous("env://", timeout=_PATIENCE))
+        # torchrun may hand the same store to the processes that it starts again after a failure; in it
+        # are the addresses of the dead.
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        own = dist.PrefixStore(f"attempt {attempt}", store)  # type: ignore[attr-defined]
+        dist.init_process_group(backend, store=own, rank=rank, world_size=size, timeout=_PATIENCE)
+    except (RuntimeError, ValueError) as error:
+        why = str(error).strip().splitlines()[0]
+        at = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        raise UserError(f"could not meet the other processes at {at}: {why}") from error
+    world = Processes()
+    try:
+        yield world
+    finally:
+        world.leave()
+
+
+def own_device(device: torch.device, world: World) -> torch.device:
+    """The GPU of this process where the recipe says just ``cuda``; what cannot be shared is refused."""
+    if world.size == 1 or device.type == "cpu":
+        return device
+    if device.type == "mps":
+        raise UserError("device mps: an Apple GPU serves one process only; use --device cpu or no torchrun")
+    count, local = torch.cuda.device_count(), _local_rank()
+    if device.index is not None:
+        raise UserError(
+            f"device {device}: with several processes each has a GPU of its own; use --device cuda"
+        )
+    if local >= count:
+        raise UserError(f"more processes than GPUs on this machine; use torchrun --nproc-per-node {count}")
+    return torch.device("cuda", local)
+
+
+def own_share(batch_size: int, world: World, statistics: str) -> int:
+    """How many images of the union batch each process works on; equal shares, or the run is refused."""
+    share, rest = divmod(batch_size, world.size)
+    if rest or not share:
+        near = max(1, round(batch_size / world.size)) * world.size
+        raise UserError(
+            f"a batch of {batch_size} images cannot be shared equally by {world.size} processes; use "
+            f"--batch-size {near}, or another number of processes"
+        )
+    if world.size > 1 and statistics == "local" and share < 2:
+        raise UserError(
+            f"batch_norm local: {share} image a process has no statistics; raise --batch-size or use sync"
+        )
+    return share
+
+
+def state_of_first(
+    run: RunFolder | None, fresh: Callable[[], dict[str, Any]], world: World
+) -> dict[str, Any] | None:
+    """The state to start from: what rank 0 finds in its run folder, sent to all, so that no disk is shared.
+
+    None for a new run in one process. Several start a new run from ``fresh()`` of rank 0: machines of
+    different make need not draw the same initial weights to the last bit.
+    """
+    with world.together():
+        state = run.load_state() if run else None
+    if world.size == 1:
+        return state
+    file = io.BytesIO()
+    if world.rank == 0:
+        torch.save(state or fresh(), file)
+    content = world.bytes_of_first(file.getvalue())
+    sent: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    return sent
+
+
+def launch_id() -> str | None:
+    """What the restarts of one torchrun have in common, and no two torchruns; None without torchrun."""
+    given = os.environ.get("TORCHELASTIC_RUN_ID")
+    if given is None:
+        return None
+    # Without --standalone or --rdzv-id it is the same word for everyone: then the parent tells them apart.
+    return f"{socket.gethostname()} {os.getppid()}" if given == "none" else given
+
+
+def _local_rank() -> int:
+    return int(os.environ.get("LOCAL_RANK", "0"))

@@ -1,0 +1,137 @@
+"""The model on disk: one writer at a time, whole at every moment."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gradmix.errors import UserError
+from gradmix.recognition import Recognizer, fit, load, save, update_model
+from tests.training.tiny import CLASSES, tiny_images, tiny_recipe
+
+
+@pytest.fixture(scope="module")
+def recognizer() -> Recognizer:
+    return fit(tiny_images(12), tiny_recipe(max_steps=2, holdout=0.25, false_reject=0.2))
+
+
+@pytest.fixture
+def model(recognizer: Recognizer, tmp_path: Path) -> Path:
+    save(recognizer, tmp_path / "model.safetensors")
+    return tmp_path / "model.safetensors"
+
+
+# Run by other processes. Each prints a line when it is ready, so that tests need not guess.
+ENROLL = """
+import sys
+from gradmix.recognition import update_model
+from tests.training.tiny import tiny_images
+path, first, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+print("ready", flush=True)
+for i in range(first, first + count):
+    update_model(path, lambda r: r.enrolled(f"new{i}", tiny_images(2, ("cross",), seed=i)))
+    print(i, flush=True)
+"""
+READ = """
+import sys, time
+from pathlib import Path
+from gradmix.recognition import load
+path, stop, reads = sys.argv[1], Path(sys.argv[2]), 0
+print("ready", flush=True)
+while not stop.exists() or not reads:
+    r = load(path)
+    state = r.knn.state()
+    counts = state["labels"].bincount(minlength=len(r.class_names)).tolist()
+    assert int(state["num_classes"]) == len(r.class_names), "half a class"
+    assert counts[3:] == [2] * len(r.enrolled_names), counts
+    assert len(r.gallery.pictures) == sum(counts)
+    assert len(r.threshold.by_class) in (0, len(r.class_names))
+    reads += 1
+print(reads, flush=True)
+"""
+
+
+def python(code: str, *words: object) -> subprocess.Popen[str]:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", code, *map(str, words)]
+    pipe = subprocess.PIPE
+    started = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
+    assert started.stdout is not None
+    assert started.stdout.readline() == "ready\n", started.communicate()[1]
+    return started
+
+
+def test_a_change_replaces_the_file(model: Path) -> None:
+    update_model(model.parent, lambda r: r.enrolled("cross", tiny_images(2, ("cross",))))
+    assert load(model).class_names == (*CLASSES, "cross")
+    update_model(model, lambda r: r.forgotten("cross"))
+    assert load(model).class_names == CLASSES
+
+
+def test_a_change_that_fails_leaves_the_file(model: Path) -> None:
+    before = model.read_bytes()
+    with pytest.raises(UserError, match="no class 'zebra'"):
+        update_model(model, lambda r: r.forgotten("zebra"))
+    assert model.read_bytes() == before
+    update_model(model, lambda r: r.enrolled("cross", tiny_images(1, ("cross",))))  # the lock is free again
+
+
+def test_where_no_model_is_no_lock_is_left(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no model at"):
+        update_model(tmp_path, lambda r: r)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_old_leftovers_of_killed_writers_are_removed(model: Path) -> None:
+    old, young = (model.with_name(f".{model.name}.{name}.part") for name in ("old", "young"))
+    old.touch()
+    young.touch()
+    os.utime(old, (time.time() - 9999, time.time() - 9999))
+    update_model(model, lambda r: r)
+    assert not old.exists()
+    assert young.exists()
+
+
+@pytest.mark.slow
+def test_two_at_once_lose_nothing_and_readers_see_whole_classes(model: Path) -> None:
+    stop = model.parent / "stop"
+    reader = python(READ, model, stop)
+    writers = [python(ENROLL, model, first, 5) for first in (0, 100)]
+    for writer in writers:
+        _, err = writer.communicate(timeout=300)
+        assert writer.returncode == 0, err
+    stop.touch()
+    out, err = reader.communicate(timeout=120)
+    assert reader.returncode == 0, err
+    assert int(out) >= 1
+    names = {f"new{i}" for first in (0, 100) for i in range(first, first + 5)}
+    assert set(load(model).enrolled_names) == names
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_it_is_the_old_model_or_the_new(model: Path) -> None:
+    """Twenty kills; what was reported as enrolled is there, whole, and the next enroll works."""
+    rng = random.Random(0)
+    done: set[str] = set()
+    for kill in range(20):
+        writer = python(ENROLL, model, 1000 * kill, 1000)
+        time.sleep(rng.uniform(0.0, 0.6))
+        writer.send_signal(signal.SIGKILL)
+        out, _ = writer.communicate(timeout=60)
+        done |= {f"new{number}" for number in out.split()}
+        whole = load(model)
+        extra = set(whole.enrolled_names) - done
+        assert done <= set(whole.enrolled_names)
+        assert len(extra) <= 1  # replaced, and killed before it could say so
+        done |= extra
+        state = whole.knn.state()
+        assert state["labels"].bincount()[3:].tolist() == [2] * len(whole.enrolled_names)
+    update_model(model, lambda r: r.enrolled("last", tiny_images(2, ("cross",))))
+    assert done, "no writer got as far as one class: the moments are too early"

@@ -1,0 +1,153 @@
+"""torchrun itself: a worker killed in mid-epoch, a mistake told once, a stop that all agree on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from gradmix.training import RunFolder
+from tests.training.tiny import CLASSES, FIELDS, shape_image
+
+pytestmark = pytest.mark.slow
+STEPS = 60
+RECIPE = FIELDS | {
+    "encoder": "resnet8_16",
+    "epochs": 999,
+    "max_steps": STEPS,
+    "log_every": 1,
+    "checkpoint_minutes": 0.001,
+    "lr": 1e-5,  # slow enough for rounding not to grow: the runs are compared
+    "lr_min": 1e-6,
+    "mixer": "cutmix",  # its place is drawn, not found: no tie for the last bit to decide
+}
+
+
+def start(folder: Path, *words: str, restarts: int = 0) -> subprocess.Popen[str]:
+    """``torchrun … -m gradmix …`` with two workers."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    known = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC")}
+    return subprocess.Popen(
+        [*launcher, "--max-restarts", str(restarts), "-m", "gradmix", *words],
+        cwd=folder,
+        env=known | {"GRADMIX_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def train_words(out: str, **more: object) -> list[str]:
+    fields = [word for name, value in (RECIPE | more).items() for word in (f"--{name}", str(value))]
+    return ["train", "photos", "--out", out, *fields]
+
+
+def said_by_gradmix(err: str) -> list[str]:
+    return [line for line in err.splitlines() if line.startswith("gradmix: ")]
+
+
+def wait_for_step(process: subprocess.Popen[str], run: RunFolder, step: int) -> None:
+    while len(run.history()) < step:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+
+def worker(process: subprocess.Popen[str], rank: int) -> int:
+    """The process id of a worker."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    for child in children:
+        if f"RANK={rank}" in Path(f"/proc/{child}/environ").read_text().split("\0"):
+            return int(child)
+    raise AssertionError(f"no worker {rank} among {children}")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ``photos`` and the undisturbed run ``whole``."""
+    folder = tmp_path_factory.mktemp("elastic")
+    rng = np.random.default_rng(0)
+    for kind in CLASSES:
+        (folder / "photos" / kind).mkdir(parents=True)
+        for i in range(8):
+            Image.fromarray(shape_image(kind, rng)).save(folder / "photos" / kind / f"{i}.png")
+    process = start(folder, *train_words("whole"))
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    assert out.strip() == str(Path("whole") / "model.safetensors")  # said once
+    assert err.count("2 processes") == 1
+    return folder
+
+
+def assert_same_history(place: Path, out: str) -> None:
+    whole, ours = (RunFolder(place / name).history() for name in ("whole", out))
+    assert [row["step"] for row in ours] == list(range(1, STEPS + 1))
+    for row, other in zip(ours, whole, strict=True):
+        assert row["loss"] == pytest.approx(other["loss"], abs=1e-3)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_worker_is_replaced_and_the_run_finishes(rank: int, place: Path) -> None:
+    out = f"killed{rank}"
+    process = start(place, *train_words(out), restarts=2)
+    run = RunFolder(place / out)
+    wait_for_step(process, run, 20)
+    os.kill(worker(process, rank), signal.SIGKILL)
+    _, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    assert run.model_file.exists()
+    assert run.facts()["steps"] == STEPS
+    assert run.facts()["processes"] == 2
+    assert_same_history(place, out)
+
+
+def test_another_launch_does_not_take_the_run_over(place: Path) -> None:
+    """Not even when torchrun, told of the mistake, tries again."""
+    before = (place / "whole" / "last.pt").read_bytes()
+    process = start(place, *train_words("whole"), restarts=1)
+    _, err = process.communicate(timeout=600)
+    assert process.returncode != 0
+    told = said_by_gradmix(err)
+    assert told == ["gradmix: whole already holds a run; go on with --resume, or choose another --out"] * 2
+    assert (place / "whole" / "last.pt").read_bytes() == before
+
+
+def test_a_mistake_is_told_once(place: Path) -> None:
+    process = start(place, *train_words("odd", batch_size=9))
+    _, err = process.communicate(timeout=600)
+    assert process.returncode != 0
+    assert len(said_by_gradmix(err)) == 1
+    assert "a batch of 9 images cannot be shared equally by 2 processes" in said_by_gradmix(err)[0]
+    assert "exitcode  : 2" in err
+    assert not (place / "odd").exists()
+
+
+def test_a_stop_saves_and_one_process_goes_on(place: Path) -> None:
+    process = start(place, *train_words("stopped"))
+    run = RunFolder(place / "stopped")
+    wait_for_step(process, run, 10)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=600)
+    assert process.returncode != 0
+    assert "go on with: gradmix train --resume --out stopped" in err
+    done = len(run.history())
+    state = run.load_state()
+    assert state is not None
+    assert state["step"] == done < STEPS
+    words = [sys.executable, "-m", "gradmix", "train", "--resume", "--out", "stopped"]
+    finished = subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=600)
+    assert finished.returncode == 0, finished.stderr
+    assert_same_history(place, "stopped")
+
+
+def test_other_commands_are_for_one_process(place: Path) -> None:
+    process = start(place, "evaluate", "whole")
+    _, err = process.communicate(timeout=600)
+    told = said_by_gradmix(err)
+    assert told == ["gradmix: gradmix evaluate works in one process; torchrun is for gradmix train"]
