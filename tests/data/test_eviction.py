@@ -49,6 +49,7 @@ def test_what_a_killed_process_left_goes_and_what_is_being_written_stays(
 def test_no_folder_is_no_error(tmp_path: Path) -> None:
     make_room(tmp_path / "none", 0)
     mark_used(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize("given", ["lots", "-1", "nan", "inf"])

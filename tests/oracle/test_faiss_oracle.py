@@ -1,11 +1,11 @@
 from __future__ import annotations
 
+import faiss
 import pytest
 import torch
 
 from gradmix.detection import KNN, Outputs
 
-faiss = pytest.importorskip("faiss", reason="the extra faiss is not installed")
 pytestmark = pytest.mark.oracle
 
 

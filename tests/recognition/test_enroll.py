@@ -27,11 +27,11 @@ def crosses(n: int, seed: int = 3) -> ImageSet:
 
 
 def test_an_enrolled_class_is_recognised(recognizer: Recognizer) -> None:
-    known = recognizer.enrolled("cross", crosses(30))
+    known = recognizer.enrolled("cross", crosses(8))
     assert known.class_names == (*CLASSES, "cross")
     assert known.enrolled_names == ("cross",)
     answers = known.predict(crosses(40, seed=9))
-    assert (answers.nearest == 3).float().mean() > 0.5  # twice as often as by chance, in an untaught network
+    assert (answers.nearest == 3).float().mean() > 0.6  # by chance 0.25
     assert "cross" in answers.names()
     assert recognizer.class_names == CLASSES  # the old one is as it was
     old = recognizer.predict(tiny_images(4)).score

@@ -9,12 +9,10 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from gradmix.training import RunFolder
-from tests.training.tiny import CLASSES, FIELDS, shape_image
+from tests.training.tiny import FIELDS, make_photos
 
 pytestmark = pytest.mark.slow
 STEPS = 60
@@ -72,11 +70,7 @@ def worker(process: subprocess.Popen[str], rank: int) -> int:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with ``photos`` and the undisturbed run ``whole``."""
     folder = tmp_path_factory.mktemp("elastic")
-    rng = np.random.default_rng(0)
-    for kind in CLASSES:
-        (folder / "photos" / kind).mkdir(parents=True)
-        for i in range(8):
-            Image.fromarray(shape_image(kind, rng)).save(folder / "photos" / kind / f"{i}.png")
+    make_photos(folder / "photos")
     process = start(folder, *train_words("whole"))
     out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 
 from gradmix.data import ImageSet
 from gradmix.training import Recipe, make_recipe
@@ -58,3 +60,12 @@ def tiny_recipe(**fields: Any) -> Recipe:
     if values.get("method", "gradmix") != "gradmix":
         del values["layers"]
     return make_recipe(values)
+
+
+def make_photos(folder: Path) -> None:
+    """``folder`` with eight images of each class in a folder of its own."""
+    rng = np.random.default_rng(0)
+    for kind in CLASSES:
+        (folder / kind).mkdir(parents=True)
+        for i in range(8):
+            Image.fromarray(shape_image(kind, rng)).save(folder / kind / f"{i}.png")
