@@ -43,6 +43,7 @@ class TrialResult:
     overrides: Mapping[str, Any]
     versions: Mapping[str, str]
     notes: tuple[str, ...] = ()
+    core_minutes: float = 0.0
 
     @property
     def name(self) -> str:
@@ -134,6 +135,11 @@ class ExperimentResult:
         return sum({trial.training: trial.minutes for trial in self.trials}.values())
 
     @property
+    def core_minutes(self) -> float:
+        """The same in the time of cores, which other programs on the machine do not lengthen."""
+        return sum({trial.training: trial.core_minutes for trial in self.trials}.values())
+
+    @property
     def missing(self) -> int:
         """How many trials of the plan are still to be done."""
         done = {trial.key for trial in self.trials}
@@ -158,6 +164,7 @@ class ExperimentResult:
             "cuts": list(self.plan.cuts),
             "left_out": dict(self.plan.left_out),
             "minutes": round(self.minutes, 2),
+            "core_minutes": round(self.core_minutes, 2),
             "paper": {"rows": dict(self.paper.rows), "claims": list(self.paper.claims)},
             "summary": self._summaries(),
             "trials": [asdict(trial) for trial in self.trials],

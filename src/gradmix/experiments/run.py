@@ -138,6 +138,7 @@ class Runner:
             curve=self._curve(trial, recognizer, subject, store),
             steps=facts["steps"],
             minutes=facts["minutes"],
+            core_minutes=facts.get("core_minutes", 0.0),
             images=facts["images"],
             recipe=trial.recipe.flat(),
             overrides=dict(self.overrides),

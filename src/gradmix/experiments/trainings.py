@@ -67,7 +67,12 @@ class Store:
             trained = train(to_train, shared, run, watch=self._keep_snapshots(run))
             index = per_class(to_train, self.index_per_class)
             recognizer = build_recognizer(trained, index, held_out, shared)
-        run.add_facts(steps=trained.steps, minutes=round(trained.minutes, 3), images=len(to_train))
+        run.add_facts(
+            steps=trained.steps,
+            minutes=round(trained.minutes, 3),
+            core_minutes=round(trained.core_minutes, 3),
+            images=len(to_train),
+        )
         save(recognizer, run.model_file)  # last: with it, the training is done
         run.state_file.unlink(missing_ok=True)  # only needed to go on
         return recognizer

@@ -162,6 +162,7 @@ def _details(result: ExperimentResult) -> dict[str, Cell]:
         "family of splits": plan.family,
         "trials": len(trials),
         "minutes of training": round(result.minutes, 1),
+        "core-minutes": round(result.core_minutes, 1),
         "steps": ", ".join(sorted({f"{trial.steps:,}" for trial in trials})),
         "seeds": ", ".join(map(str, seeds)),
         "split hashes": "; ".join(splits),

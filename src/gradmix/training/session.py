@@ -21,6 +21,7 @@ from ..progress import progress
 from ..views import Augment, Normalizer
 from ..world import ALONE, World
 from .board import Board
+from .clock import Clock
 from .distributed import own_device, own_share, state_of_first
 from .hardware import check_compile, check_precision, embedder, pick_device
 from .recipe import Recipe
@@ -46,6 +47,7 @@ class Trained:
     normalizer: Normalizer
     steps: int
     minutes: float
+    core_minutes: float = 0.0
 
 
 Watch = Callable[[Trained, int], None]  # what there is after a step, and how many steps there will be
@@ -95,16 +97,17 @@ def train(
     steps_per_epoch = len(images) // batch_size
     total = min(s.epochs * steps_per_epoch, s.max_steps or s.epochs * steps_per_epoch)
     pending = _Sums()
-    step, minutes_before = 0, 0.0
-    started = last_save = time.monotonic()
+    step, clock = 0, Clock()
+    last_save = time.monotonic()
 
-    def minutes() -> float:
-        return minutes_before + (time.monotonic() - started) / 60
+    def trained() -> Trained:
+        return Trained(network, normalizer, step, clock.minutes, clock.core_minutes)
 
     def state_now() -> dict[str, Any]:
         return {
             "step": step,
-            "minutes": minutes(),
+            "minutes": clock.minutes,
+            "core_minutes": clock.core_minutes,
             "network": network.state_dict(),
             "method": method.state(),
             "optimizer": optimizer.state_dict(),
@@ -123,7 +126,8 @@ def train(
         run.remove_unfinished_files()
     state = state_of_first(run, state_now, world)
     if state:
-        step, minutes_before, pending = _restore(state, network, method, optimizer, scaler, run)
+        step, pending = _restore(state, network, method, optimizer, scaler, run)
+        clock.go_on_from(float(state["minutes"]), float(state.get("core_minutes", 0.0)))
     if run:
         run.rewind_history(step)
 
@@ -158,14 +162,13 @@ def train(
                 row = pending.take() | {
                     "lr": lr,
                     "epoch": step / steps_per_epoch,
-                    "minutes": round(minutes(), 3),
+                    "minutes": round(clock.minutes, 3),
                 }
                 board.log(step, row)
             advance(1, note=f"loss {values['loss']:.3f}")
             if watch:
-                before = time.monotonic()
-                watch(Trained(network, normalizer, step, minutes()), total)
-                started += time.monotonic() - before
+                with clock.stopped():
+                    watch(trained(), total)
             due = step == total or time.monotonic() - last_save > 60 * s.checkpoint_minutes
             stopping, due = world.any(asked_to_stop(), due)
             if stopping:
@@ -175,7 +178,7 @@ def train(
                 save()
                 last_save = time.monotonic()
     network.eval()
-    return Trained(network, normalizer, step, minutes())
+    return trained()
 
 
 def build_network(recipe: Recipe, num_classes: int) -> Network:
@@ -213,15 +216,15 @@ def _restore(
     optimizer: torch.optim.Optimizer,
     scaler: torch.amp.GradScaler,
     run: RunFolder | None,
-) -> tuple[int, float, _Sums]:
-    """Put the saved state back; returns (step, minutes so far, losses since the last row)."""
+) -> tuple[int, _Sums]:
+    """Put the saved state back; returns (step, losses since the last row)."""
     try:
         network.load_state_dict(state["network"])
         method.load_state(state.get("method", {}))  # earlier versions saved none: no method had any
         optimizer.load_state_dict(state["optimizer"])
         scaler.load_state_dict(state["scaler"])
         pending = _Sums(dict(state["pending"]), int(state["pending_count"]))
-        return int(state["step"]), float(state["minutes"]), pending
+        return int(state["step"]), pending
     except (KeyError, RuntimeError, ValueError, TypeError, AttributeError) as error:
         first_line = str(error).strip().splitlines()[0]
         file = run.state_file if run else "the saved state"
