@@ -22,13 +22,20 @@ class Timing:
 
 
 def take_turns(contestants: Mapping[str, Callable[[], object]], reference: str, rounds: int) -> list[Timing]:
-    """Call every contestant once a round; the first round warms up caches and is not counted."""
+    """Call every contestant once a round; the first round warms up caches and is not counted.
+
+    Who comes first changes from round to round: what a contestant leaves in caches and in the allocator
+    costs or helps the one after it.
+    """
+    names = list(contestants)
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     with progress("measuring", (rounds + 1) * len(contestants)) as advance:
         for number in range(rounds + 1):
-            for name, work in contestants.items():
+            cycle, turn = divmod(number, len(names))
+            order = names[turn:] + names[:turn]
+            for name in reversed(order) if cycle % 2 else order:
                 started = time.perf_counter()
-                work()
+                contestants[name]()
                 taken = time.perf_counter() - started
                 if number:
                     seconds[name].append(taken)

@@ -42,6 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", metavar="N|I,J", help="the first N trials, or those numbered I,J,…")
     parser.add_argument("--family", default="arpl_2020", help="family of splits (default arpl_2020)")
     parser.add_argument("--max-steps", type=int, metavar="N", help="stop each training after N steps")
+    parser.add_argument("--jobs", type=int, metavar="N", help="trainings at a time (cpu: one a core; else 1)")
+    parser.add_argument("--helper", action="store_true", help=argparse.SUPPRESS)  # one of several jobs
     parser.add_argument("--dry-run", action="store_true", help="print the plan and how long it takes here")
     parser.add_argument("--skip-missing", action="store_true", help="leave out what has no data, and say so")
     parser.add_argument("--force", action="store_true", help="train and measure again what is done")
@@ -64,13 +66,17 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         _print_plan(runner, args.skip_missing)
         return 0
+    from ..experiments.jobs import helped_by, this_command
     from ..report.experiment_page import write_experiment
     from ..training import Interrupted
 
+    if args.helper:
+        return _help(runner, args.skip_missing)
     if args.force:
         runner.forget()
     try:
-        result = runner.run(args.skip_missing)
+        with helped_by(this_command("--helper"), runner.jobs, runner.say):
+            result = runner.run(args.skip_missing)
     except Interrupted as stop:
         print(f"{stop}; give the same command again to go on", file=sys.stderr)
         write_experiment(runner.so_far())
@@ -81,8 +87,22 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _help(runner: Runner, skip_missing: bool) -> int:
+    """As one of several jobs: do what nobody does, and leave bars and the result to the first."""
+    from ..progress import show
+    from ..training import Interrupted
+
+    show(False)
+    try:
+        runner.work(runner.look(skip_missing, timed=False), wait=False)
+    except Interrupted:
+        return 130
+    return 0
+
+
 def _runner(args: argparse.Namespace) -> Runner:
     from ..experiments import PRESETS, get_experiment
+    from ..experiments.jobs import cores
     from ..experiments.own_method import own_arm
     from ..experiments.plan import make_plan
     from ..experiments.run import Runner
@@ -102,6 +122,11 @@ def _runner(args: argparse.Namespace) -> Runner:
         max_steps=args.max_steps,
         overrides=args.recipe_fields,
     )
+    jobs = args.jobs
+    if jobs is None:
+        jobs = cores() if plan.preset.name == "cpu" and not args.max_steps else 1
+    if jobs < 1:
+        raise UserError(f"--jobs must be at least 1, not {args.jobs}")
     return Runner(
         plan,
         args.out,
@@ -109,6 +134,7 @@ def _runner(args: argparse.Namespace) -> Runner:
         args.recipe_fields,
         " ".join(["gradmix", *sys.argv[1:]]),
         lambda line: print(line, file=sys.stderr, flush=True),
+        min(jobs, len(plan.trainings())),
     )
 
 
@@ -166,7 +192,7 @@ def _print_plan(runner: Runner, skip_missing: bool) -> None:
         names = (Text(trial.bench.label), Text(trial.arm.label))
         table.add_row(key, *names, str(trial.number), f"{work.steps:,}", took)
     print_table(table)
-    print(describe(found, len(runner.todo())))
+    print(describe(found, len(runner.todo()), runner.jobs))
     for cut in found.plan.cuts:
         print(f"  other than in the paper: {cut}")
 

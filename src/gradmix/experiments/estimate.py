@@ -85,7 +85,7 @@ def in_words(seconds: float) -> str:
     ('40 seconds', '25 minutes', '25 hours')
     """
     if seconds < 100:
-        return f"{seconds:.0f} seconds"
+        return "1 second" if round(seconds) == 1 else f"{seconds:.0f} seconds"
     if seconds < 100 * 60:
         return f"{seconds / 60:.0f} minutes"
     return f"{seconds / 3600:.0f} hours" if seconds < 100 * 3600 else f"{seconds / 86400:.0f} days"

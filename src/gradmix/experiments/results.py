@@ -76,6 +76,9 @@ class TrialFiles:
             found[result.name] = result
         return found
 
+    def has(self, name: str) -> bool:
+        return (self.folder / f"{name}.json").is_file()
+
     def remove(self, name: str) -> None:
         (self.folder / f"{name}.json").unlink(missing_ok=True)
         self._pictures(name).unlink(missing_ok=True)

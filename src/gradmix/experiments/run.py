@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from ..recognition import Recognizer, build_recognizer
 from ..training.run_folder import versions
 from .estimate import in_words
 from .images import GeneratedImages, Images, Material, StoredImages, per_class
+from .jobs import claimed
 from .measures import MEASURES, Subject
 from .plan import Plan, Trial
 from .results import Curve, ExperimentResult, TrialFiles, TrialResult, collect
@@ -23,6 +24,7 @@ from .survey import Survey, survey
 from .trainings import Store, trained_on, with_detection
 
 Say = Callable[[str], None]
+_SECONDS_BETWEEN_LOOKS = 1.0  # at the trials that other processes are doing
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Runner:
     """``root`` holds the trainings, which experiments share, and a folder for each experiment and preset.
 
     ``overrides``: recipe fields that were changed for all arms, noted with every trial.
+    ``jobs``: how many processes share the work, for estimates.
     """
 
     plan: Plan
@@ -38,6 +41,7 @@ class Runner:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     command: str = ""
     say: Say = lambda line: None
+    jobs: int = 1
 
     @property
     def folder(self) -> Path:
@@ -88,15 +92,18 @@ class Runner:
         return survey(self.plan, self.todo(), self.images, self.store, skip_missing, timed)
 
     def run(self, skip_missing: bool = False, timed: bool = True) -> ExperimentResult:
-        """Do what is not done yet, and write result.json."""
+        """Do what is not done yet, wait for what other processes are doing, and write result.json."""
         found = self.look(skip_missing, timed)
-        plan = found.plan
-        todo = [trial for trial in self.todo() if trial in plan.trials]
-        left = dict(found.seconds or {})
-        self.say(describe(found, len(todo)))
-        images, store = self.images, self.store
+        self.say(describe(found, len(self._left(found.plan)), self.jobs))
+        self.work(found)
+        return self.so_far(found.plan)
+
+    def work(self, found: Survey, wait: bool = True) -> None:
+        """Do trials as long as there are any to take; ``wait``: until those that others do are done too."""
+        images, store, left = self.images, self.store, dict(found.seconds or {})
+        all_of_them = len(self._left(found.plan))
         material: tuple[tuple[str, int, int], Material] | None = None
-        for number, trial in enumerate(todo, start=1):
+        for trial in self._taken(found.plan, wait):
             views = trial.recipe.views
             place = (trial.bench.name, trial.number, views.image_size)
             if material is None or material[0] != place:  # arms of a trial share their images
@@ -104,11 +111,29 @@ class Runner:
                 material = (place, read)
             started = time.monotonic()
             result = self._do(trial, material[1], images, store)
-            left.pop(trial.training, None)
             took = in_words(time.monotonic() - started)
-            rest = f"; about {in_words(sum(left.values()))} of training left" if left else ""
-            self.say(f"[{number}/{len(todo)}] {self._told(trial, result)} ({took}{rest})")
-        return self.so_far(plan)
+            to_do = self._left(found.plan)
+            seconds = sum(left.get(key, 0.0) for key in {trial.training for trial in to_do})
+            rest = f"; about {in_words(seconds / self.jobs)} of training left" if seconds else ""
+            number = f"[{all_of_them - len(to_do)}/{all_of_them}] " if wait else ""
+            self.say(f"{number}{self._told(trial, result)} ({took}{rest})")
+
+    def _left(self, plan: Plan) -> list[Trial]:
+        return [trial for trial in self.todo() if trial in plan.trials]
+
+    def _taken(self, plan: Plan, wait: bool) -> Iterator[Trial]:
+        """One trial after the other, each ours alone until the next is asked for."""
+        while to_do := self._left(plan):
+            nothing = True
+            for trial in to_do:
+                with claimed(self.store.lock(trial.training)) as ours:
+                    if ours and not self.files.has(trial.name):
+                        nothing = False
+                        yield trial
+            if nothing and not wait:
+                return
+            if nothing:
+                time.sleep(_SECONDS_BETWEEN_LOOKS)
 
     def so_far(self, plan: Plan | None = None) -> ExperimentResult:
         """What is done by now, also written to result.json; ``plan``: what was left of it after a look."""
@@ -193,14 +218,16 @@ class Runner:
         return f"{trial.bench.label}, {trial.arm.label}, trial {trial.number}{told}"
 
 
-def describe(found: Survey, trials: int) -> str:
+def describe(found: Survey, trials: int, jobs: int = 1) -> str:
     """One line before it starts."""
     if not trials:
         return f"{found.plan.experiment.name} ({found.plan.preset.name}): all done before; nothing to train"
-    hours = f", about {in_words(sum(found.seconds.values()))} of training here" if found.seconds else ""
+    seconds = sum(found.seconds.values()) / jobs if found.seconds else 0
+    hours = f", about {in_words(seconds)} of training here" if seconds else ""
+    at_once = f", {jobs} at a time" if jobs > 1 else ""
     return (
         f"{found.plan.experiment.name} ({found.plan.preset.name}): {_counted(trials, 'trial')} to do, "
-        f"{_counted(len(found.work), 'training')}, {found.steps:,} steps in all{hours}"
+        f"{_counted(len(found.work), 'training')}, {found.steps:,} steps in all{hours}{at_once}"
     )
 
 

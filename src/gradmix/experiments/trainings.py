@@ -37,6 +37,10 @@ class Store:
     def folder(self, key: str) -> RunFolder:
         return RunFolder(self.root / "trainings" / key)
 
+    def lock(self, key: str) -> Path:
+        """Whoever works on a training holds this (``jobs.claimed``)."""
+        return self.root / "locks" / key
+
     def is_done(self, key: str) -> bool:
         return self.folder(key).model_file.is_file()
 

@@ -132,8 +132,8 @@ def facts(result: ExperimentResult) -> list[str]:
     cut_short = f", stopped after {plan.max_steps} steps: the numbers mean nothing" if plan.max_steps else ""
     said = [f"Preset {plan.preset.name} ({plan.preset.about}){cut_short}."]
     said.append(
-        f"Trials: {trials}; {result.minutes:.1f} minutes of training ({result.core_minutes:.1f} core-minutes). "
-        "Here: mean ± standard deviation."
+        f"Trials: {trials}; {result.minutes:.1f} minutes of training "
+        f"({result.core_minutes:.1f} core-minutes). Here: mean ± standard deviation."
     )
     if result.missing:
         said.append(f"Not finished: {result.missing} of {len(plan.trials)} trials are still to be done.")

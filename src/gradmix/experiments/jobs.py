@@ -1,0 +1,86 @@
+"""Several processes at one experiment: on small networks, two trainings on a core each beat one on both.
+
+Nobody hands out the work. Whoever wants to do a trial takes the lock of its training first; what others hold
+is looked at again later. So the same command may also be given twice, or on two machines with one folder.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from filelock import FileLock, Timeout
+
+
+@contextmanager
+def claimed(file: Path) -> Iterator[bool]:
+    """Whether what ``file`` stands for is ours until the end of the block. Who dies gives it back."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(file)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+@contextmanager
+def helped_by(command: Sequence[str], jobs: int, say: Callable[[str], None]) -> Iterator[None]:
+    """Run ``jobs - 1`` more processes of ``command`` beside the block, the cores shared out among all.
+
+    What they print on stderr is said. They end by themselves when nothing is left to take; leaving the block
+    by an exception asks them to save and stop.
+    """
+    if jobs < 2:
+        yield
+        return
+    threads = torch.get_num_threads()
+    share = max(1, cores() // jobs)
+    torch.set_num_threads(share)
+    environment = os.environ | {"OMP_NUM_THREADS": str(share)}
+    helpers = [
+        subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(jobs - 1)
+    ]
+    readers = [threading.Thread(target=_pass_on, args=(helper, say), daemon=True) for helper in helpers]
+    for reader in readers:
+        reader.start()
+    try:
+        yield
+    except BaseException:
+        for helper in helpers:
+            helper.terminate()
+        raise
+    finally:
+        for helper, reader in zip(helpers, readers, strict=True):
+            helper.wait()
+            reader.join()
+        torch.set_num_threads(threads)
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def this_command(*more: str) -> list[str]:
+    """The command line that was given, with ``more`` words."""
+    return [sys.executable, "-m", "gradmix", *sys.argv[1:], *more]
+
+
+def _pass_on(helper: subprocess.Popen[str], say: Callable[[str], None]) -> None:
+    assert helper.stderr is not None
+    for line in helper.stderr:
+        say(line.rstrip("\n"))
