@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -87,8 +86,15 @@ def test_window_has_the_largest_sum_of_all_positions(
 ) -> None:
     maps = make_maps(kind, len(ratio), rows, columns, seed)
     for image, (top, left, height, width) in zip(maps, corners(boxes_at_window(maps, ratio)), strict=True):
-        found = window_sum(image, top, left, height, width)
-        assert found == pytest.approx(largest_window_sum(image, height, width), rel=1e-9)
+        largest = largest_window_sum(image, height, width)
+        assert window_sum(image, top, left, height, width) >= largest - 1.001e-5 * abs(largest)
+
+
+def test_of_windows_that_differ_by_rounding_the_first_is_taken() -> None:
+    maps = torch.zeros(2, 8, 8)
+    maps[:, 3, 3], maps[:, 4, 4] = 1.0, 0.5
+    maps[1, 7, 7] = 1e-7  # the last bit; the box that also holds it comes last
+    assert corners(boxes_at_window(maps, torch.full((2,), 0.625))) == [(0, 0, 5, 5)] * 2
 
 
 def test_window_prefers_a_plateau_to_a_lonely_spike() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradmix.data import ImageSet
 from gradmix.errors import UserError
@@ -23,6 +23,7 @@ from tests.processes import in_processes
 from tests.training.tiny import FIELDS, tiny_images, tiny_recipe
 
 Step = tuple[dict[str, float], dict[str, Tensor]]
+Steps = dict[int, list[dict[tuple[str, str], Step]]]
 BATCH = 16
 STEPS: dict[str, dict[str, Any]] = {
     "cross": {"layers": "conv3_2,conv4_2"},
@@ -49,14 +50,17 @@ def recipe_of(fields: dict[str, Any]) -> Recipe:
     return tiny_recipe(**fields)
 
 
-def one_step(name: str, images: ImageSet, world: World) -> Step:
+def one_step(
+    name: str, images: ImageSet, world: World, dtype: torch.dtype = torch.float64, smooth: bool = False
+) -> Step:
     """(losses, parameter gradients) of one step on a batch that the processes share.
 
-    In float64: what is compared is the computation. In float32 the last bit, which does depend on the
-    number of processes, decides on which side of zero a ReLU's input is, and 1e-3 of a gradient with it.
+    ``smooth``: with SiLU in place of ReLU.
     """
     recipe = recipe_of(STEPS[name])
-    network = build_network(recipe, len(images.class_names)).train().double()
+    network = build_network(recipe, len(images.class_names)).train().to(dtype)
+    if smooth:
+        make_smooth(network)
     synchronize(network, world)
     kind = METHODS[recipe.method]
     method = kind(network, recipe.objective, generator=generator_for(0, "method"), world=world)
@@ -66,7 +70,7 @@ def one_step(name: str, images: ImageSet, world: World) -> Step:
     generator = generator_for(0, "step")
     own = images.images[world.rows(BATCH)]
     v1, v2 = (
-        augment(own, generator).double().contiguous(memory_format=torch.channels_last) for _ in range(2)
+        augment(own, generator).to(dtype).contiguous(memory_format=torch.channels_last) for _ in range(2)
     )
     losses = method.step(Views(v1, v2, images.labels), generator)
     gradients = {key: p.grad for key, p in network.named_parameters() if p.grad is not None}
@@ -80,13 +84,27 @@ def batch() -> ImageSet:
     return images.select(torch.randperm(18, generator=torch.Generator().manual_seed(3))[:BATCH])
 
 
+def make_smooth(network: nn.Module) -> None:
+    for parent in list(network.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, nn.ReLU):
+                setattr(parent, name, nn.SiLU())
+
+
+KINDS = {
+    "float64": (torch.float64, False),
+    "float32": (torch.float32, False),
+    "float32, SiLU": (torch.float32, True),
+}
+
+
 def steps_in(world: World, folder: Path) -> None:
-    results = {name: one_step(name, batch(), world) for name in STEPS}
+    results = {(name, k): one_step(name, batch(), world, *KINDS[k]) for name in STEPS for k in KINDS}
     torch.save(results, folder / f"{world.rank}.pt")
 
 
 @pytest.fixture(scope="module")
-def steps_of(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Step]]]:
+def steps_of(tmp_path_factory: pytest.TempPathFactory) -> Steps:
     """Number of processes -> what each of them computed."""
     found = {}
     for size in (2, 4):
@@ -99,16 +117,33 @@ def steps_of(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[st
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("size", [2, 4])
-def test_losses_and_gradients_are_those_of_the_union_batch(
-    size: int, name: str, steps_of: dict[int, list[dict[str, Step]]]
-) -> None:
+def test_losses_and_gradients_are_those_of_the_union_batch(size: int, name: str, steps_of: Steps) -> None:
     losses, gradients = one_step(name, batch(), ALONE)
     for rank in range(size):
-        theirs, their_gradients = steps_of[size][rank][name]
+        theirs, their_gradients = steps_of[size][rank][name, "float64"]
         assert theirs == pytest.approx(losses, abs=1e-7)
         assert their_gradients.keys() == gradients.keys()
         for key, gradient in gradients.items():
             torch.testing.assert_close(their_gradients[key], gradient, rtol=1e-7, atol=1e-7, msg=key)
+
+
+# Here an input of a ReLU is zero but for the last bit, which does depend on the number of processes; on its
+# sign hangs 5e-3 of the gradient. In float64, and with SiLU, this step agrees as the others do.
+ON_THE_EDGE = ("cross, one gamma, complement", "float32")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("kind", ["float32", "float32, SiLU"])
+@pytest.mark.parametrize("size", [2, 4])
+def test_in_float32_they_agree_to_1e_5(size: int, kind: str, name: str, steps_of: Steps) -> None:
+    losses, gradients = one_step(name, batch(), ALONE, *KINDS[kind])
+    theirs, their_gradients = steps_of[size][0][name, kind]
+    assert theirs == pytest.approx(losses, rel=1e-5, abs=1e-5)
+    names = [key for key in gradients if key.startswith(("encoder.", "projection.", "classifier."))]
+    apart = torch.stack([(their_gradients[key] - gradients[key]).norm() for key in names]).norm()
+    whole = torch.stack([gradients[key].norm() for key in names]).norm()
+    assert apart < (1e-2 if (name, kind) == ON_THE_EDGE else 1e-5) * whole
 
 
 # Maps as large as the image. A smaller one, enlarged, has a plateau at its border: if the peak is there,

@@ -57,16 +57,18 @@ def boxes_at_peak(maps: Tensor, ratio: Tensor) -> Boxes:
     """
     size = (maps.shape[1], maps.shape[2])
     height, width = sides(ratio, size)
-    flat = maps.flatten(1)
-    largest = flat.amax(1, keepdim=True)
-    peak = (flat >= largest - _ROUNDING * largest.abs()).to(torch.uint8).argmax(1)
+    peak = _first_of_largest(maps.flatten(1))
     top = peak // size[1] - height // 2
     left = peak % size[1] - width // 2
     return _moved_inside(top, left, height, width, size)
 
 
 def boxes_at_window(maps: Tensor, ratio: Tensor) -> Boxes:
-    """The position whose box holds the largest sum of the map (N, H, W)."""
+    """The position whose box holds the largest sum of the map (N, H, W).
+
+    Again the first of those that are equal but for rounding: where all that is activated fits into a box,
+    it fits in many places.
+    """
     n, rows, columns = maps.shape
     size = (rows, columns)
     height, width = sides(ratio, size)
@@ -84,7 +86,7 @@ def boxes_at_window(maps: Tensor, ratio: Tensor) -> Boxes:
 
     sums = corner(bottom, right) - corner(y, right) - corner(bottom, x) + corner(y, x)
     fits = (y + height[:, None] <= rows)[:, :, None] & (x + width[:, None] <= columns)[:, None, :]
-    best = sums.masked_fill(~fits, float("-inf")).flatten(1).argmax(1)
+    best = _first_of_largest(sums.masked_fill(~fits, float("-inf")).flatten(1))
     return Boxes(best // columns, best % columns, height, width)
 
 
@@ -95,6 +97,12 @@ def random_boxes(n: int, ratio: Tensor, size: tuple[int, int], generator: torch.
     top = (spot[0] * (size[0] - height + 1)).long().minimum(size[0] - height)
     left = (spot[1] * (size[1] - width + 1)).long().minimum(size[1] - width)
     return Boxes(top, left, height, width)
+
+
+def _first_of_largest(values: Tensor) -> Tensor:
+    """(N, M) to (N,): the first place whose value equals the row's maximum but for rounding."""
+    largest = values.amax(1, keepdim=True)
+    return (values >= largest - _ROUNDING * largest.abs()).to(torch.uint8).argmax(1)
 
 
 def _moved_inside(top: Tensor, left: Tensor, height: Tensor, width: Tensor, size: tuple[int, int]) -> Boxes:

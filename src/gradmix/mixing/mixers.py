@@ -25,6 +25,12 @@ class GradMix:
     """A patch where the network already looks, so that it must learn more of the object.
 
     γ ~ U(gamma_min, gamma_max) is the ratio of side lengths, drawn per ``sample`` or per ``batch``.
+
+    >>> draw = torch.Generator().manual_seed(0)
+    >>> images, maps = torch.rand(4, 3, 32, 32), torch.rand(4, 32, 32)  # maps: LayerCAM's, in training
+    >>> mixed = GradMix()(images, images.roll(1, 0), maps, draw)
+    >>> mixed.images.shape, mixed.share.shape
+    (torch.Size([4, 3, 32, 32]), torch.Size([4]))
     """
 
     gamma_min: float = 0.1
