@@ -92,3 +92,24 @@ def test_help_does_not_wait_for_torch() -> None:
     asked = f"{probe}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "False", done.stderr
+
+
+def test_corrupt_makes_a_sheet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8)).save(tmp_path / "a.png")
+    sheet = tmp_path / "sheet.png"
+    assert gradmix_data("corrupt", str(tmp_path / "a.png"), "--size", "16", "--out", str(sheet)) == 0
+    assert capsys.readouterr().out == f"{sheet} (frost: generated)\n"
+    width, height = Image.open(sheet).size
+    assert width >= 18 * 16
+    assert height >= 5 * 16
+    first = sheet.read_bytes()
+    gradmix_data("corrupt", str(tmp_path / "a.png"), "--size", "16", "--out", str(sheet))
+    assert sheet.read_bytes() == first
+
+
+def test_corrupt_names_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such file or folder"):
+        gradmix_data("corrupt", str(tmp_path / "none.png"))
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    with pytest.raises(UserError, match="no folder of frost pictures"):
+        gradmix_data("corrupt", str(tmp_path / "a.png"), "--frost", str(tmp_path / "frost"))

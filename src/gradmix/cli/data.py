@@ -1,9 +1,10 @@
-"""``gradmix data``: which data is there, what it is like, what is wrong with it."""
+"""``gradmix data``: which data is there, what it is like, what is wrong with it; how corruptions look."""
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,12 +17,12 @@ _SOURCE = "a folder, an .npz file, an archive (.zip, .tar), or the name of a kno
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give ``parser`` the three things that can be asked about data."""
+    """Give ``parser`` the four things that can be asked about data."""
     parser.description = (
         "Look at data before training on it: a folder of class folders, Hub parquet files, .npz arrays, or "
         "MNIST, CIFAR, SVHN and TinyImageNet as distributed."
     )
-    ways = parser.add_subparsers(dest="way", required=True, metavar="list|info|check")
+    ways = parser.add_subparsers(dest="way", required=True, metavar="list|info|check|corrupt")
     listing = _way(ways, "list", "which known data sets are under the data root", "gradmix data list")
     info = _way(ways, "info", "shape, images per class and hash", "gradmix data info photos/")
     check = _way(
@@ -30,6 +31,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "decode every image; exit with 1 if something is broken",
         "gradmix data check photos/",
     )
+    sheet = _way(
+        ways,
+        "corrupt",
+        "a contact sheet of one image: 15 corruptions, 5 severities",
+        "gradmix data corrupt photo.jpg --size 64 --out sheet.png",
+    )
+    sheet.add_argument("image", type=Path, help="an image file")
+    sheet.add_argument("--size", type=int, default=64, help="pixels a side, which severities follow (64)")
+    sheet.add_argument("--seed", type=int, default=0, help="of noise and patterns (0)")
+    sheet.add_argument("--frost", metavar="FOLDER", help="pictures of frost (default: generated)")
+    sheet.add_argument("--out", type=Path, default=Path("corruptions.png"), help="(default corruptions.png)")
     for way in (info, check):
         way.add_argument("source", help=_SOURCE)
         way.add_argument("--all", action="store_true", help="show every class or finding, not only the first")
@@ -48,12 +60,32 @@ def run(args: argparse.Namespace) -> int:
     if args.way == "list":
         _print_listings(inspect.list_data(args.data_root), str(roots.data_root(args.data_root)))
         return 0
+    if args.way == "corrupt":
+        return _write_sheet(args)
     if args.way == "info":
         _print_info(inspect.info(args.source, data_root=args.data_root), None if args.all else _CLASSES_SHOWN)
         return 0
     report = inspect.check(args.source, data_root=args.data_root)
     _print_check(report, None if args.all else _FINDINGS_SHOWN)
     return 1 if report.broken else 0
+
+
+def _write_sheet(args: argparse.Namespace) -> int:
+    from ..atomic import write_atomically
+    from ..data import load_image_files
+    from ..data.corruptions.frost import generated_frost, load_frost
+    from ..report.corruption_sheet import corruption_sheet
+
+    images, _ = load_image_files([args.image], size=args.size, channels=3)
+    frost = load_frost(args.frost) if args.frost else generated_frost()
+    sheet = corruption_sheet(images.images[0], frost, args.seed)
+    write_atomically(args.out, lambda part: _write(part, sheet))
+    print(f"{args.out}" + (" (frost: generated)" if frost.generated else ""))
+    return 0
+
+
+def _write(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
 
 
 def _way(
