@@ -10,7 +10,7 @@
 
 Stopped, it goes on where it was when given again; what is done is not done again without --force. Fields of
 the recipe are options too (--batch-size 128) and hold for every row. Results are in OUT/EXPERIMENT-PRESET:
-result.json, result.md, result.tex and report.html.
+result.json, result.md, result.tex, report.html, and its figures as SVG files.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from ..experiments.measures import MEASURES
 from ..experiments.results import ExperimentResult, TrialFiles
 from .experiment_figures import corruptions_figure, curves_figure, maps_figure, rows_figure
 from .experiment_tables import CUT, compared_tables, facts, joined, to_latex, to_markdown
+from .figure_files import write_figures
 from .page import Figure, Page, Table, write
 from .tables import Cell
 
@@ -16,10 +17,12 @@ _MOST_BARS = 6  # bar figures on a page: one for each bench and number
 
 
 def write_experiment(result: ExperimentResult) -> None:
-    """Markdown, LaTeX and the page, into the experiment's folder; result.json is there already."""
+    """Markdown, LaTeX, the page and its figures, into the experiment's folder beside result.json."""
+    page = experiment_page(result)
     write_text(result.folder / "result.md", to_markdown(result))
     write_text(result.folder / "result.tex", to_latex(result))
-    write(experiment_page(result), result.folder / "report.html")
+    write_figures(page.figures, result.folder / "figures")
+    write(page, result.folder / "report.html")
 
 
 def experiment_page(result: ExperimentResult) -> Page:
