@@ -113,3 +113,19 @@ def test_corrupt_names_what_is_missing(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     with pytest.raises(UserError, match="no folder of frost pictures"):
         gradmix_data("corrupt", str(tmp_path / "a.png"), "--frost", str(tmp_path / "frost"))
+
+
+def test_cache_is_shown_and_cleared_and_nothing_else(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cache/decoded").mkdir(parents=True)
+    (tmp_path / "cache/decoded/0123.safetensors").write_bytes(bytes(2**24))
+    (tmp_path / "cache/cifar10").mkdir()  # somebody's data set in the same folder
+    capsys.readouterr()
+    assert gradmix_data("cache") == 0
+    shown = {line.split("  ")[0].strip(): line for line in capsys.readouterr().out.splitlines()}
+    assert " 1 " in shown["images of small folders, decoded"]
+    assert "unbounded" in shown["archives, unpacked"]
+    assert gradmix_data("cache", "--clear") == 0
+    assert capsys.readouterr().out == "freed 0.02 GB\n"
+    assert [p.name for p in (tmp_path / "cache").iterdir()] == ["cifar10"]

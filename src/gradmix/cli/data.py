@@ -17,12 +17,12 @@ _SOURCE = "a folder, an .npz file, an archive (.zip, .tar), or the name of a kno
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give ``parser`` the four things that can be asked about data."""
+    """Give ``parser`` the five things that can be asked about data."""
     parser.description = (
         "Look at data before training on it: a folder of class folders, Hub parquet files, .npz arrays, or "
         "MNIST, CIFAR, SVHN and TinyImageNet as distributed."
     )
-    ways = parser.add_subparsers(dest="way", required=True, metavar="list|info|check|corrupt")
+    ways = parser.add_subparsers(dest="way", required=True, metavar="list|info|check|corrupt|cache")
     listing = _way(ways, "list", "which known data sets are under the data root", "gradmix data list")
     info = _way(ways, "info", "shape, images per class and hash", "gradmix data info photos/")
     check = _way(
@@ -42,6 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     sheet.add_argument("--seed", type=int, default=0, help="of noise and patterns (0)")
     sheet.add_argument("--frost", metavar="FOLDER", help="pictures of frost (default: generated)")
     sheet.add_argument("--out", type=Path, default=Path("corruptions.png"), help="(default corruptions.png)")
+    cache = _way(ways, "cache", "what decoded images and features take on disk", "gradmix data cache --clear")
+    cache.add_argument("--clear", action="store_true", help="delete it; all of it can be computed again")
     for way in (info, check):
         way.add_argument("source", help=_SOURCE)
         way.add_argument("--all", action="store_true", help="show every class or finding, not only the first")
@@ -60,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
     if args.way == "list":
         _print_listings(inspect.list_data(args.data_root), str(roots.data_root(args.data_root)))
         return 0
+    if args.way == "cache":
+        return _show_cache(args.clear)
     if args.way == "corrupt":
         return _write_sheet(args)
     if args.way == "info":
@@ -68,6 +72,26 @@ def run(args: argparse.Namespace) -> int:
     report = inspect.check(args.source, data_root=args.data_root)
     _print_check(report, None if args.all else _FINDINGS_SHOWN)
     return 1 if report.broken else 0
+
+
+def _show_cache(clear: bool) -> int:
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..data.cache_contents import cache_contents, clear_cache
+    from ..data.eviction import cache_limit
+    from .tables import print_table
+
+    if clear:
+        print(f"freed {clear_cache() / 2**30:.2f} GB")
+        return 0
+    limit = f"{cache_limit() / 2**30:g} GB"
+    table = Table("what", "entries", "GB", "at most", "where", box=None)
+    for folder in cache_contents():
+        size, most = f"{folder.n_bytes / 2**30:.2f}", limit if folder.bounded else "unbounded"
+        table.add_row(Text(folder.about), str(folder.entries), size, most, Text(str(folder.path)))
+    print_table(table)
+    return 0
 
 
 def _write_sheet(args: argparse.Namespace) -> int:

@@ -27,6 +27,7 @@ from .sources import add_split_arguments, recorded_request, source_request, spli
 if TYPE_CHECKING:
     from ..data import ImageSet
     from ..training import Recipe, RunFolder
+    from ..training.settings import TrainingSettings
     from ..world import World
 
 TAKES_RECIPE_FIELDS = True
@@ -166,11 +167,16 @@ def _run_folder(out: Path, recipe: Recipe, facts: dict[str, Any], goes_on: bool)
     return RunFolder.open(out) if goes_on else RunFolder.create(out, recipe, facts)
 
 
+def _length(s: TrainingSettings) -> str:
+    return f"{s.epochs} epochs" + (f", at most {s.max_steps} steps" if s.max_steps else "")
+
+
 def _summary(data: ImageSet, recipe: Recipe, processes: int) -> str:
+    from ..recognition.frozen import is_frozen
+
     size, channels = recipe.views.image_size, recipe.views.channels
     colour = "grey" if channels == 1 else "colour"
-    s = recipe.training
-    length = f"{s.epochs} epochs" + (f", at most {s.max_steps} steps" if s.max_steps else "")
+    length = "nothing to train" if is_frozen(recipe) else _length(recipe.training)
     return (
         f"{len(data)} images of {len(data.class_names)} classes at {size}x{size} {colour}; "
         f"{recipe.method} with {recipe.model.encoder}, {length}"
