@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 SETUP := pyproject.toml constraints.txt
 
-.PHONY: demo test test-slow test-all lint types wheel wheel-check clean help
+.PHONY: demo test test-slow test-all lint types docs wheel wheel-check clean help
 
 help:
 	@echo "make demo      train on handwritten digits and open-set test it (about 3 minutes)"
 	@echo "make test      the fast tests"
 	@echo "make test-all  also the slow tests and the comparisons with peer libraries (test-slow: only those)"
+	@echo "make docs      the documentation site, in build/site"
 	@echo "make lint      ruff;  make types: mypy --strict;  make wheel-check: build and try the wheel"
 
 demo: $(VENV)/base
@@ -30,6 +31,9 @@ lint: $(VENV)/dev
 
 types: $(VENV)/dev
 	$(BIN)/mypy
+
+docs: $(VENV)/dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 wheel: $(VENV)/dev
 	rm -rf dist && $(BIN)/python -m build --wheel --outdir dist

@@ -41,21 +41,33 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    recipe : a shipped recipe ("small", "cpu/cifar10", …), a YAML file, or "frozen", which trains nothing.
-    method : one of the project's methods ("gradmix", "ce", "ce+ssl", "moco", …) instead of the recipe's.
-    false_reject : share of known images that may be called unknown; None: the recipe's.
-    per_class : one threshold for each class that an image may be taken for, rather than one for all.
-    init : a file of published ResNet weights, or hub:owner/name, to start from.
-    backbone : any ``nn.Module`` as the encoder (timm's, torchvision's, one's own). It is copied, not changed.
-    backbone_layer : which of its layers gives the features ("avgpool", say); "" as in ``Backbone``.
-    overrides : any other field of the recipe, such as {"epochs": 5, "image_size": 96}.
-    random_state : seed of training and hold-out; None: the recipe's.
+    recipe
+        A shipped recipe ("small", "cpu/cifar10", …), a YAML file, or "frozen", which trains nothing.
+    method
+        One of the project's methods ("gradmix", "ce", "ce+ssl", "moco", …) instead of the recipe's.
+    false_reject
+        Share of known images that may be called unknown; None: the recipe's.
+    per_class
+        One threshold for each class that an image may be taken for, rather than one for all.
+    init
+        A file of published ResNet weights, or hub:owner/name, to start from.
+    backbone
+        Any ``nn.Module`` as the encoder (timm's, torchvision's, one's own). It is copied, not changed.
+    backbone_layer
+        Which of its layers gives the features ("avgpool", say); "" as in ``Backbone``.
+    overrides
+        Any other field of the recipe, such as {"epochs": 5, "image_size": 96}.
+    random_state
+        Seed of training and hold-out; None: the recipe's.
 
     Attributes
     ----------
-    classes_ : the known classes, sorted (later enrolled ones at the end).
-    unknown_label_ : what rejected images are called.
-    recognizer_ : the fitted :class:`Recognizer`.
+    classes_
+        The known classes, sorted (later enrolled ones at the end).
+    unknown_label_
+        What rejected images are called.
+    recognizer_
+        The fitted :class:`Recognizer`.
     """
 
     def __init__(

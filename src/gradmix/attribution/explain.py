@@ -41,12 +41,21 @@ class _CAM:
 
 
 class LayerCAM(_CAM):
-    """LayerCAM maps of any model by layer name; see :func:`layercam_map`."""
+    """LayerCAM maps of any model by layer name; see :func:`layercam_map`.
+
+    ``LayerCAM(model, layers)(images, target)``: images (N, C, H, W), and a ``target`` that takes the model's
+    output to one value an image, give maps (N, H, W). Several layers are added up, after scaling each to
+    [0, 1] with ``normalize="per_layer"``. The model's parameters receive no gradient.
+
+    >>> model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.LazyLinear(2))
+    >>> LayerCAM(model, "1")(torch.rand(5, 3, 8, 8), lambda logits: logits.amax(1)).shape
+    torch.Size([5, 8, 8])
+    """
 
     _map = staticmethod(layercam_map)
 
 
 class GradCAM(_CAM):
-    """GradCAM maps of any model by layer name; see :func:`gradcam_map`."""
+    """GradCAM maps of any model by layer name; see :func:`gradcam_map`. Called as :class:`LayerCAM` is."""
 
     _map = staticmethod(gradcam_map)

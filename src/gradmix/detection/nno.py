@@ -99,6 +99,12 @@ class NNO:
             self._whiten = torch.stack(own)
         return self
 
+    def learned(self) -> tuple[Tensor, Tensor]:
+        """μ (K, d) of the classes with images, and W (1, d, d) shared or (K, d, d), in float64."""
+        if self._centre is None:
+            raise UserError("this nno detector has seen no training images; call fit first")
+        return self._means, self._whiten
+
     def distances(self, features: Tensor) -> Tensor:
         """Distance (N, K) in float64 from features (N, d) to the means of the K classes with images."""
         if self._centre is None:

@@ -47,7 +47,7 @@ class AttentiveCutMixSettings:
 
 
 class AttentiveCutMix(Method):
-    """See the module."""
+    """Cross-entropy on images with cells that a trained network attends to: a baseline; see the module."""
 
     Settings = AttentiveCutMixSettings
     needs_classifier = True

@@ -51,7 +51,10 @@ class GradMixSettings(MixingSettings):
 
 
 class GradMixMethod(MixingMethod):
-    """See the module; ``settings`` are :class:`GradMixSettings`."""
+    """L = θ·L_supcon + λ·(L_simclr + w·L_simclr^mixed): the paper's method; see the module.
+
+    ``settings`` are :class:`GradMixSettings`. λ = 0 leaves SupCon, θ = 0 SimCLR, and ``mixer: none`` both.
+    """
 
     Settings = GradMixSettings
     unit_features = True

@@ -54,7 +54,10 @@ class MoCoSettings(MixingSettings):
 
 
 class MoCo(MixingMethod):
-    """See the module; ``network`` is the query network, and what is kept after training."""
+    """L = L_moco + w·L_moco^mixed, without labels: MoCo v1 with mixed queries; see the module.
+
+    ``network`` is the query network, and what is kept after training.
+    """
 
     Settings = MoCoSettings
     unit_features = True
