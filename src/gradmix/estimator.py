@@ -26,7 +26,7 @@ from .recognition.any_images import Wanted, labelled_images, plain_images
 from .recognition.backbone import BACKBONE, Backbone, offered
 from .recognition.head_start import lifted
 from .recognition.model_file import load_with_notes
-from .training import Recipe, field_names, load_recipe, make_recipe
+from .training import Recipe, load_recipe, make_recipe
 
 UNKNOWN_NAME, UNKNOWN_NUMBER = "unknown", -1
 
@@ -233,11 +233,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _recipe(self, backbone: Backbone | None) -> Recipe:
         fields = self._fields()
-        values = load_recipe(self.recipe).flat()
-        if self.method is not None and self.method != values["method"]:
-            make_recipe({"method": self.method})  # a misspelt one is named here
-            values = {k: v for k, v in values.items() if k in field_names(self.method)}
-            values["method"] = self.method
+        values = load_recipe(self.recipe, {"method": self.method} if self.method else {}).flat()
         if backbone is not None:
             fields |= {"encoder": BACKBONE, "stem": "auto"}
             if "layers" in values and "layers" not in fields and backbone.layer_names:

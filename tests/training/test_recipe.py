@@ -182,3 +182,13 @@ def test_recipes_that_are_not_there(tmp_path: Path) -> None:
         load_recipe("paper/cifar1")
     with pytest.raises(UserError, match=r"no recipe file .*nowhere\.yaml"):
         load_recipe(str(tmp_path / "nowhere.yaml"))
+
+
+def test_another_method_takes_the_fields_it_has() -> None:
+    recipe = load_recipe("small", {"method": "ce", "epochs": 3})
+    assert (recipe.method, recipe.training.epochs) == ("ce", 3)
+    assert recipe.model == load_recipe("small").model
+    with pytest.raises(UserError, match="lam"):  # asked for by name, it is a mistake
+        load_recipe("small", {"method": "ce", "lam": 1.0})
+    with pytest.raises(UserError, match="no method 'cee'; did you mean 'ce'"):
+        load_recipe("small", {"method": "cee"})

@@ -20,7 +20,7 @@ from ..data import ImageSet, OpenSetData
 from ..detection import Outputs, make_detector
 from ..evaluation.metrics import auroc
 from ..recognition import extract
-from ..training import Recipe, RunFolder, Trained, make_recipe, train
+from ..training import Recipe, RunFolder, Trained, make_recipe, replaced, train
 from .step import TrainingStep
 
 
@@ -73,10 +73,7 @@ def bench_quality(
 
 def arm_recipe(recipe: Recipe, arm: Arm) -> Recipe:
     """The recipe with the arm's fields; the objective's other fields are kept where the method has them."""
-    values = recipe.flat()
-    if arm.fields.get("method", recipe.method) != recipe.method:
-        values = {name: value for name, value in values.items() if name not in asdict(recipe.objective)}
-    return make_recipe(values | dict(arm.fields))
+    return make_recipe(replaced(recipe.flat(), arm.fields))
 
 
 def _curve(data: OpenSetData, arm: Arm, recipe: Recipe, minutes: float, out: Path, points: int) -> Curve:

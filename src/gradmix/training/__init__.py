@@ -1,6 +1,6 @@
 """From a recipe and images to trained weights in a run folder."""
 
-from .recipe import Recipe, field_names, load_recipe, make_recipe, recipe_names
+from .recipe import Recipe, field_names, load_recipe, make_recipe, recipe_names, replaced
 from .run_folder import RunFolder
 from .session import Interrupted, Trained, train
 
@@ -13,5 +13,6 @@ __all__ = [
     "load_recipe",
     "make_recipe",
     "recipe_names",
+    "replaced",
     "train",
 ]

@@ -45,6 +45,7 @@ class Recipe:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
     def to_yaml(self) -> str:
+        """The text of a recipe file with every field."""
         return yaml.safe_dump(self.flat(), sort_keys=False, allow_unicode=True)
 
 
@@ -60,7 +61,20 @@ def load_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> Recipe
     >>> load_recipe("small", {"epochs": "5"}).training.epochs
     5
     """
-    return make_recipe(_read(name, ()) | dict(overrides or {}))
+    return make_recipe(replaced(_read(name, ()), overrides or {}))
+
+
+def replaced(values: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Flat ``values`` with ``fields`` over them; another method takes over those that it has too.
+
+    >>> replaced({"method": "gradmix", "lam": 0.2, "epochs": 9}, {"method": "ce"})
+    {'method': 'ce', 'epochs': 9}
+    """
+    before, after = (str(v.get("method", "gradmix")) for v in (values, {**values, **fields}))
+    foreign: set[str] = set()
+    if before != after and before in METHODS and after in METHODS:  # others are refused by make_recipe
+        foreign = set(field_names(before)) - set(field_names(after))
+    return {name: value for name, value in values.items() if name not in foreign} | dict(fields)
 
 
 def make_recipe(values: Mapping[str, Any]) -> Recipe:

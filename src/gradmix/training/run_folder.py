@@ -81,6 +81,7 @@ class RunFolder:
             raise
 
     def recipe(self) -> Recipe:
+        """What the run was started with."""
         return make_recipe(parse_values(self.recipe_file.read_bytes(), str(self.recipe_file)))
 
     def facts(self) -> dict[str, Any]:
@@ -94,6 +95,7 @@ class RunFolder:
         return facts
 
     def add_facts(self, **more: Any) -> None:
+        """Put more into run.json, beside or over what is there."""
         write_text(self.facts_file, json.dumps(self.facts() | more, indent=2) + "\n")
 
     def save_state(self, state: Mapping[str, Any]) -> None:
@@ -152,6 +154,7 @@ class RunFolder:
         write_text(self.history_file, "".join(json.dumps(row) + "\n" for row in kept))
 
     def append_history(self, row: Mapping[str, Any]) -> None:
+        """One row more of history.jsonl."""
         with open(self.history_file, "a", encoding="utf-8") as f:
             f.write(json.dumps(row) + "\n")
 
