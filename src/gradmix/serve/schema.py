@@ -1,0 +1,140 @@
+"""The shapes of answers, for the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from .form import IMAGES
+
+_CLASSES = [{"name": "cat", "similarity": 0.91}, {"name": "dog", "similarity": 0.42}]
+_VERDICT = {
+    "file": "a.jpg",
+    "label": "cat",
+    "known": True,
+    "nearest": "cat",
+    "score": 0.3121,
+    "threshold": 0.2754,
+    "classes": _CLASSES,
+}
+_REJECTED = _VERDICT | {"file": "b.jpg", "label": "unknown", "known": False, "score": 0.2013}
+_BAD = {"file": "c.jpg", "error": "c.jpg is not an image in a known format"}
+
+
+def _example(value: dict[str, Any]) -> ConfigDict:
+    return ConfigDict(json_schema_extra={"examples": [value]})
+
+
+class Error(BaseModel):
+    """Why a request was not answered."""
+
+    model_config = _example({"error": "a.png is damaged (image file is truncated)"})
+    error: str = Field(description="one line")
+
+
+class Near(BaseModel):
+    """One of the classes that an image is nearest to."""
+
+    name: str
+    similarity: float = Field(description="mean cosine to the k nearest images of the class")
+
+
+class Verdict(BaseModel):
+    """What became of one image: a verdict, or why it could not be read."""
+
+    model_config = _example(_VERDICT)
+    file: str = Field(description="what the client called it")
+    label: str | None = Field(None, description="a class, or 'unknown'")
+    known: bool | None = None
+    nearest: str | None = Field(None, description="the class it looks most like, known or not")
+    score: float | None = Field(None, description="higher = more likely known")
+    threshold: float | None = Field(None, description="known from here on; null if nothing is rejected")
+    classes: list[Near] | None = Field(None, description="the nearest classes, best first")
+    error: str | None = Field(None, description="instead of all else, if this image could not be read")
+
+
+class Verdicts(BaseModel):
+    """In the order in which the images were sent."""
+
+    model_config = _example({"images": [_VERDICT, _REJECTED, _BAD], "model": 1})
+    images: list[Verdict]
+    model: int = Field(description="counts the changes of the model since the server started")
+
+
+class Neighbour(BaseModel):
+    """An image of the index."""
+
+    similarity: float = Field(description="cosine")
+    source: str
+    picture: str | None = Field(description="PNG in base64, if the model keeps pictures")
+
+
+class Evidence(BaseModel):
+    """What speaks for a class."""
+
+    name: str
+    similarity: float
+    head_start: float = Field(description="what an enrolled class is given")
+    neighbours: list[Neighbour]
+
+
+class Explained(BaseModel):
+    """Why an image was named or rejected."""
+
+    file: str
+    label: str | None = None
+    known: bool | None = None
+    score: float | None = None
+    threshold: float | None = None
+    verdict: str | None = Field(None, description="the decision in one sentence")
+    heat_map: str | None = Field(None, description="where the network looked, over the image: PNG in base64")
+    classes: list[Evidence] | None = None
+    error: str | None = None
+
+
+class Explanations(BaseModel):
+    images: list[Explained]
+
+
+class Group(BaseModel):
+    """Rejected images that are alike; ``members`` are places in the request, the most typical first."""
+
+    members: list[int]
+    cohesion: float = Field(description="mean cosine to their mean direction")
+    nearest: str
+
+
+class Groups(BaseModel):
+    groups: list[Group]
+    left_over: list[int] = Field(description="rejected, in no group")
+    accepted: list[int]
+    unreadable: list[int]
+
+
+class Taught(BaseModel):
+    """The model after a change."""
+
+    model_config = _example({"name": "zebra", "images": 5, "classes": ["cat", "dog", "zebra"]})
+    name: str
+    images: int = Field(description="images of this class in the index")
+    classes: list[str]
+
+
+class Health(BaseModel):
+    model_config = _example({"status": "ok", "classes": 6, "model": 1, "problem": ""})
+    status: str
+    classes: int
+    model: int
+    problem: str = Field(description="why a changed model file was not taken over, if so")
+
+
+def form_body(single: bool = True, **fields: dict[str, Any]) -> dict[str, Any]:
+    """The ``requestBody`` of an endpoint that takes images; ``single``: also one image as the body."""
+    files = {"type": "array", "items": {"type": "string", "format": "binary"}}
+    required = [IMAGES, *(name for name, about in fields.items() if "default" not in about)]
+    form = {"type": "object", "required": required, "properties": {IMAGES: files} | fields}
+    content: dict[str, Any] = {"multipart/form-data": {"schema": form}}
+    if single:
+        content["image/*"] = {"schema": {"type": "string", "format": "binary"}}
+    return {"requestBody": {"required": True, "content": content}}

@@ -1,0 +1,103 @@
+"""Whole models only: swapped after a change, followed on disk, kept if the disk has none."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from gradmix.errors import UserError
+from gradmix.recognition import update_model
+from gradmix.serve.live_model import LiveModel
+from gradmix.serve.verdicts import judge
+from tests.training.tiny import CLASSES, tiny_images
+
+
+def crosses(seed: int = 3):  # type: ignore[no-untyped-def]
+    return tiny_images(5, ("cross",), seed)
+
+
+def test_changes_are_on_disk_and_in_use(model: Path) -> None:
+    live = LiveModel(model)
+    before = live.current
+    live.change(lambda known: known.enrolled("cross", crosses()))
+    assert live.current.recognizer.class_names == (*CLASSES, "cross")
+    assert live.current.number == before.number + 1
+    assert before.recognizer.class_names == CLASSES  # who holds it goes on with it
+    assert LiveModel(model).current.recognizer.class_names == (*CLASSES, "cross")
+
+
+def test_changes_of_others_are_taken_over(model: Path) -> None:
+    live = LiveModel(model)
+    assert not live.refresh()
+    update_model(model, lambda known: known.enrolled("cross", crosses()))
+    assert live.refresh()
+    assert live.current.recognizer.class_names == (*CLASSES, "cross")
+    assert not live.refresh()
+    live.change(lambda known: known.forgotten("cross"))
+    update_model(model, lambda known: known.enrolled("plus", crosses()))
+    live.refresh()
+    assert live.current.recognizer.class_names == (*CLASSES, "plus")
+
+
+def test_a_broken_file_is_not_taken_over(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    live = LiveModel(model)
+    whole = model.read_bytes()
+    model.write_bytes(whole[:1000])
+    assert not live.refresh()
+    assert "model.safetensors is truncated" in live.problem
+    assert "still serving the model of before" in capsys.readouterr().err
+    assert live.current.recognizer.class_names == CLASSES
+    assert not live.refresh()  # and is not complained about every second
+    assert capsys.readouterr().err == ""
+    model.unlink()
+    assert not live.refresh()
+    model.write_bytes(whole)
+    assert live.refresh()
+    assert live.problem == ""
+
+
+def test_a_refused_change_changes_nothing(model: Path) -> None:
+    live, before = LiveModel(model), model.read_bytes()
+    with pytest.raises(UserError, match="knows a class 'bar' already"):
+        live.change(lambda known: known.enrolled("bar", crosses()))
+    assert model.read_bytes() == before
+    assert live.current.number == 1
+
+
+def test_readers_never_see_half_a_class(model: Path) -> None:
+    """Names, index and thresholds belong together in every answer, whatever is being changed."""
+    live, stop = LiveModel(model), threading.Event()
+    images = tiny_images(2, seed=5).images[:]
+    failures: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            while not stop.is_set():
+                served = live.current
+                verdicts = judge(served.recognizer, images)
+                assert max(verdicts.top_label.flatten().tolist()) < len(served.recognizer.class_names)
+                assert len(verdicts.rows()) == len(images)
+        except BaseException as error:
+            failures.append(error)
+
+    readers = [threading.Thread(target=ask) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for i in range(4):
+        live.change(lambda known, i=i: known.enrolled(f"cross {i}", crosses(i)))
+    for i in range(4):
+        live.change(lambda known, i=i: known.forgotten(f"cross {i}"))
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert failures == []
+    assert live.current.recognizer.class_names == CLASSES
+
+
+def test_explaining_has_a_network_of_its_own(model: Path) -> None:
+    served = LiveModel(model).current
+    assert served.explainer is served.explainer
+    assert served.explainer.network is not served.recognizer.network
+    assert served.explainer.knn is served.recognizer.knn
