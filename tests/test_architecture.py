@@ -27,6 +27,7 @@ ROOMS = (
     "bench",
     "experiments",
     "report",
+    "deploy",
     "serve",
     "estimator",
     "demo",

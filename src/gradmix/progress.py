@@ -14,6 +14,7 @@ from contextlib import contextmanager
 _SECONDS_BEFORE_SHOWING = 2.0
 _SECONDS_BETWEEN_LINES = 30.0  # where stderr is a file: a bar there would be thousands of lines
 _shown = False
+_drawn = False  # while one is: a bar inside a bar would only flicker
 
 Advance = Callable[..., None]
 
@@ -28,17 +29,25 @@ def show(on: bool = True) -> None:
 def progress(what: str, total: int) -> Iterator[Advance]:
     """Yield ``advance(n=1, note="")``; draw a bar once the work has lasted two seconds.
 
+    Part of a work that has a bar already is silent.
+
     >>> with progress("reading images", total=3) as advance:
     ...     for _ in range(3):
     ...         advance()
     """
-    if not _shown:
+    global _drawn
+    if not _shown or _drawn:
         yield lambda n=1, note="": None
-    elif sys.stderr.isatty():
-        with _bar(what, total) as advance:
-            yield advance
-    else:
-        yield _lines(what, total)
+        return
+    _drawn = True
+    try:
+        if sys.stderr.isatty():
+            with _bar(what, total) as advance:
+                yield advance
+        else:
+            yield _lines(what, total)
+    finally:
+        _drawn = False
 
 
 @contextmanager

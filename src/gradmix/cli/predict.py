@@ -2,81 +2,186 @@
 
   gradmix predict runs/photos new/                       # a folder, searched through
   gradmix predict runs/photos a.jpg b.jpg --format csv > answers.csv
+  gradmix predict runs/photos big_folder/ --out answers.csv        # or .jsonl, .parquet
+  find photos/ -name '*.jpg' | gradmix predict runs/photos --list - --out answers.csv
+  gradmix predict runs/photos big_folder/ --out answers.csv --ray  # on a Ray cluster
 
 One row an image: file, label (or 'unknown'), the known class it looks most like, and the score
 (higher = more likely known). Images below the run's threshold are unknown.
+
+With --out the file may have any number of rows, one an input: an unreadable image has the reason in the
+column 'error', and nothing else. Rows go to answers.csv.part, which becomes answers.csv when it is whole.
+After whatever stopped it, the same command goes on where it was, and ends in the same bytes.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from ..errors import UserError
+from ..progress import Advance, progress
 from .tables import print_table
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from ..deploy import Answer, Inputs
+    from ..recognition import Recognizer
+
+_SHOWN = ("file", "label", "nearest", "score")
+_STREAMS = ("csv", "jsonl")  # the formats that need not see the last row to print the first
+_LOCAL = "local"  # --ray without an address
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path, metavar="RUN", help="a run folder, or its model.safetensors")
-    parser.add_argument("images", nargs="+", type=Path, metavar="IMAGES", help="image files and folders")
-    parser.add_argument("--format", choices=sorted(_WRITERS), default="table", help="default: table")
+    parser.add_argument(
+        "run", type=Path, metavar="RUN", help="a run folder, its model.safetensors, or hf://owner/name"
+    )
+    images = parser.add_argument(
+        "images", nargs="+", type=Path, metavar="IMAGES", help="image files, folders, .zip and .tar archives"
+    )
+
+    class List(argparse.Action):
+        """Takes the place of IMAGES. (As nargs="*" they would be taken for none before the first option.)"""
+
+        def __call__(self, parser: object, found: argparse.Namespace, values: object, *_: object) -> None:
+            found.list, images.required = values, False
+
+    parser.add_argument(
+        "--list", action=List, metavar="FILE", help="… or a file that names one image a line; - is stdin"
+    )
+    parser.add_argument("--format", choices=("csv", "json", "jsonl", "table"), help="default: table")
     parser.add_argument("--skip-bad", action="store_true", help="leave unreadable images out, and count them")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="write there, resumably: .csv, .jsonl or .parquet"
+    )
+    parser.add_argument("--force", action="store_true", help="with --out: start over, replace what is there")
+    parser.add_argument(
+        "--ray",
+        nargs="?",
+        const=_LOCAL,
+        metavar="ADDRESS",
+        help="with --out: on the Ray cluster at ADDRESS ('auto': the one this machine is in; none: here)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..data import load_image_files
-    from ..recognition import load
+    if args.list and args.images:
+        raise UserError("give IMAGES or --list, not both")
+    if args.out is None:
+        for given, option in ((args.force, "--force"), (args.ray, "--ray")):
+            if given:
+                raise UserError(f"{option} goes with --out FILE")
+        return _print(args)
+    if args.format:
+        raise UserError("--format is of what is printed; with --out the suffix says it")
+    if args.skip_bad:
+        raise UserError("--skip-bad does not go with --out, where every image has a row; drop it")
+    return _write(args)
 
-    recognizer = load(args.run)
-    views = recognizer.recipe.views
-    images, bad = load_image_files(
-        args.images, size=views.image_size, channels=views.channels, skip_bad=args.skip_bad
+
+def _inputs(args: argparse.Namespace) -> Inputs:
+    from ..deploy import Inputs
+
+    if not args.list:
+        return Inputs.of_paths(args.images)
+    if args.list == "-":
+        return Inputs.of_lines(sys.stdin.buffer, "stdin")
+    try:
+        with open(args.list, "rb") as lines:
+            return Inputs.of_lines(lines, args.list)
+    except OSError as error:
+        raise UserError(f"--list {args.list} cannot be read: {error.strerror}") from error
+
+
+def _write(args: argparse.Namespace) -> int:
+    from ..deploy import answers, predict_to_file
+    from ..deploy.predict_file import Answering
+
+    answering: Answering = answers
+    if args.ray:
+        from ..deploy.ray_predict import answers_on_ray
+
+        answering = answers_on_ray(args.run, None if args.ray == _LOCAL else args.ray)
+    try:
+        done = predict_to_file(args.run, _inputs(args), args.out, force=args.force, answering=answering)
+    except KeyboardInterrupt:
+        print(f"what is done is in {args.out}.part; the same command goes on from there", file=sys.stderr)
+        raise
+    before = f", {done.resumed} of them done before" if done.resumed else ""
+    print(
+        f"{done.images} images{before}: {done.unknown} unknown, {done.unreadable} unreadable", file=sys.stderr
     )
-    found = recognizer.predict(images)
-    nearest = [recognizer.class_names[i] for i in found.nearest.tolist()]
-    rows = [
-        {"file": file, "label": label, "nearest": near, "score": round(score, 6)}
-        for file, label, near, score in zip(
-            images.sources, found.names(), nearest, found.score.tolist(), strict=True
-        )
-    ]
-    _WRITERS[args.format](rows)
-    if bad:
-        print(f"left out {len(bad)} unreadable images; the first: {bad[0]}", file=sys.stderr)
+    print(args.out)
     return 0
 
 
-def _write_csv(rows: list[Row]) -> None:
-    writer = csv.DictWriter(sys.stdout, ["file", "label", "nearest", "score"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+def _print(args: argparse.Namespace) -> int:
+    """csv and jsonl batch by batch, as they come; a table and one JSON array when all are known."""
+    from ..deploy.answer_formats import csv_lines
+    from ..recognition import load
+
+    out = sys.stdout  # this one: while a bar is drawn, whatever is called sys.stdout writes to stderr
+    batches = _readable(load(args.run), _inputs(args), args.skip_bad, args.format in _STREAMS)
+    if args.format == "csv":
+        for number, rows in enumerate(batches):
+            out.write(csv_lines([*([_SHOWN] if number == 0 else []), *(row[:4] for row in rows)]))
+    elif args.format == "jsonl":
+        for rows in batches:
+            out.writelines(json.dumps(_shown(row), ensure_ascii=False) + "\n" for row in rows)
+    else:
+        all_rows = [row for rows in batches for row in rows]
+        if args.format == "json":
+            print(json.dumps([_shown(row) for row in all_rows], indent=1, ensure_ascii=False))
+        else:
+            _print_table(all_rows)
+    return 0
 
 
-def _write_json(rows: list[Row]) -> None:
-    print(json.dumps(rows, indent=1, ensure_ascii=False))
+def _readable(
+    recognizer: Recognizer, inputs: Inputs, skip_bad: bool, as_they_come: bool
+) -> Iterator[list[Answer]]:
+    """The answers without the unreadable images: the first is refused, or they are counted at the end."""
+    from ..deploy import answers
+
+    number, first = 0, ""
+    silent = as_they_come and sys.stdout.isatty()  # a bar between rows would be a mess
+    with _no_bar() if silent else progress("naming images", inputs.count) as advance:
+        for rows in answers(recognizer, inputs):
+            for row in rows:
+                if row.error is not None:
+                    first = first or f"{row.file} {row.error}"
+                    number += 1
+            if number and not skip_bad:
+                more = f" (and {number - 1} more)" if number > 1 else ""
+                raise UserError(f"{first}{more}; --skip-bad goes on without, --out FILE.csv gives it a row")
+            yield [row for row in rows if row.error is None]
+            advance(len(rows))
+    if number:
+        print(f"left out {number} unreadable images; the first: {first}", file=sys.stderr)
 
 
-def _write_table(rows: list[Row]) -> None:
+@contextmanager
+def _no_bar() -> Iterator[Advance]:
+    yield lambda n=1, note="": None
+
+
+def _shown(row: Answer) -> dict[str, object]:
+    return dict(zip(_SHOWN, row, strict=False))
+
+
+def _print_table(rows: list[Answer]) -> None:
     from rich.table import Table
     from rich.text import Text  # file names may hold [brackets], which plain cells take for markup
 
-    table = Table("file", "label", "nearest", "score", box=None)
+    table = Table(*_SHOWN, box=None)
     table.columns[0].overflow = "fold"  # a path must stay whole
     for row in rows:
-        style = "dim" if row["label"] == "unknown" else ""
-        cells = (row["file"], row["label"], row["nearest"], f"{row['score']:.4f}")
+        style = "dim" if row.label == "unknown" else ""
+        cells = (row.file, str(row.label), str(row.nearest), f"{row.score:.4f}")
         table.add_row(*map(Text, cells), style=style)
     print_table(table)
-
-
-_WRITERS: dict[str, Callable[[list[Row]], None]] = {
-    "csv": _write_csv,
-    "json": _write_json,
-    "table": _write_table,
-}

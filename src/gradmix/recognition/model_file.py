@@ -24,6 +24,7 @@ from ..views import Normalizer
 from .backbone import BACKBONE, Backbone, offered
 from .frozen import network_of
 from .gallery import Gallery
+from .hub_model import fetched, hub_address
 from .recognizer import Recognizer
 
 FORMAT = 1
@@ -67,7 +68,7 @@ def save(recognizer: Recognizer, path: str | Path, notes: Mapping[str, Any] | No
 
 
 def load(path: str | Path, backbone: nn.Module | None = None) -> Recognizer:
-    """A recognizer from its file, or from the run folder that holds it.
+    """A recognizer from its file, from the run folder that holds it, or from hf://owner/name on the Hub.
 
     ``backbone``: a module like the one it was made with, if it was made with one of the user's own; the
     weights come from the file.
@@ -115,8 +116,9 @@ def load_with_notes(path: str | Path, backbone: nn.Module | None = None) -> tupl
 
 
 def model_path(path: str | Path) -> Path:
-    """The model's file, given itself or the folder that holds it."""
-    path = Path(path)
+    """The model's file, given itself or the folder that holds it; one on the Hub is fetched."""
+    address = hub_address(path)
+    path = Path(path) if address is None else fetched(address)
     return path / "model.safetensors" if path.is_dir() else path
 
 

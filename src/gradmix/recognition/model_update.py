@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import UserError
+from .hub_model import MODEL_FILE, hub_address
 from .model_file import load, load_with_notes, model_path, save
 from .recognizer import Recognizer
 
@@ -21,6 +22,8 @@ _SECONDS_A_SAVE_MAY_TAKE = 3600.0
 
 def update_model(path: str | Path, change: Callable[[Recognizer], Recognizer]) -> Recognizer:
     """Replace the model at ``path`` (a file, or the run folder that holds it) by ``change`` of it."""
+    if hub_address(path) is not None:
+        raise UserError(f"{hub_address(path)} cannot be changed there; change a copy of its {MODEL_FILE}")
     file = model_path(path)
     if not file.is_file():
         load(path)  # says what is wrong, before a lock file is made where no model is

@@ -91,6 +91,7 @@ class Recognizer:
         return Scores(clamp_to_finite(margin), scores.label), 0.0
 
     def predict(self, images: ImageSet) -> Predictions:
+        """Name the images, or call them unknown; each by itself, whatever else is among them."""
         scores = self.scores(self.outputs(images))
         known = self.threshold.accepts(scores.score, scores.label)
         label = scores.label.where(known, UNKNOWN)

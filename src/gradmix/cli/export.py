@@ -1,0 +1,33 @@
+"""Write a model for places without torch: ONNX, arrays, and forty lines of Python that use them.
+
+  gradmix export runs/photos --out exported/
+  gradmix export runs/photos --out exported/ --score knn:sum      # another score, with its own threshold
+  python exported/predict.py a.jpg b.png                          # needs onnxruntime, numpy and Pillow
+
+The folder appears when it is whole. Its answers are those of 'gradmix predict' to 1e-4.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model", type=Path, metavar="RUN", help="a run folder, its model.safetensors, or hf://owner/name"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the new folder")
+    parser.add_argument(
+        "--score",
+        default="",
+        help="knn:sum, knn:softmax, knn:none, nno, msp, entropy, mls or energy (default: the model's own)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..deploy.export import export_model
+    from ..recognition import load
+
+    print(export_model(load(args.model), args.out, args.score))
+    return 0

@@ -1,0 +1,179 @@
+"""``gradmix push`` and ``hf://owner/name``: the Hub's real client against a Hub in a local folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from safetensors import safe_open
+
+from gradmix import OpenSetClassifier
+from gradmix.cli import main
+from gradmix.deploy.hub_push import push_model
+from gradmix.deploy.model_card import model_card
+from gradmix.errors import UserError
+from gradmix.recognition import load
+from gradmix.recognition.hub_model import HubAddress, hub_address
+from tests.deploy.local_hub import TOKEN, LocalHub
+from tests.training.tiny import CLASSES
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[LocalHub]:
+    with LocalHub(tmp_path / "hub") as hub:
+        yield hub
+
+
+@pytest.fixture
+def python(hub: LocalHub, tmp_path: Path) -> Run:
+    """Run Python in a process of its own (the client reads its settings once), with this Hub as the Hub."""
+    settings = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "OMP_NUM_THREADS": "1"}
+
+    def run(*words: str | Path, token: str = TOKEN, **more: str) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | settings | {"HF_TOKEN": token} | more
+        command = [sys.executable, *map(str, words)]
+        return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+    return run
+
+
+@pytest.fixture
+def gradmix(python: Run) -> Run:
+    return lambda *words, **settings: python("-m", "gradmix", *words, **settings)
+
+
+@pytest.mark.slow
+def test_given_and_got(
+    gradmix: Run, python: Run, hub: LocalHub, run: Path, trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["evaluate", run, "--known", trained / "test", "--unknown", trained / "others"]
+    assert main([str(word) for word in words]) == 0
+    done = gradmix("push", run, "me/shapes", "--private")
+    assert done.returncode == 0, done.stderr
+    refs = hub.refs("me/shapes")
+    assert refs is not None
+    assert done.stdout == f"hf://me/shapes@{refs['main']}\n"
+    assert refs["private"] is True
+    # What was uploaded, and nothing else.
+    uploaded = hub.folder / "me" / "shapes" / refs["main"]
+    assert {file.name for file in uploaded.iterdir()} == {"model.safetensors", "recipe.yaml", "README.md"}
+    assert load(uploaded).class_names == CLASSES
+    with safe_open(uploaded / "model.safetensors", framework="pt") as model:
+        assert not [name for name in model.keys() if name.startswith("gallery.")]  # noqa: SIM118 - no dict
+    assert yaml.safe_load((uploaded / "recipe.yaml").read_text()) == load(run).recipe.flat()
+    card = (uploaded / "README.md").read_text()
+    auroc = json.loads((run / "evaluation.json").read_text())["metrics"]["knn"]["auroc"]
+    assert f"| AUROC | {100 * auroc:.1f} |" in card
+    assert "bar, disc, square" in card
+    assert str(trained) not in card.split("## Measured")[0]
+    # The same answers from there as from here, by every door.
+    image = str(trained / "test" / "disc" / "00.png")
+    capsys.readouterr()
+    assert main(["predict", str(run), image, "--format", "csv"]) == 0
+    here = capsys.readouterr().out
+    for address in ("hf://me/shapes", f"hf://me/shapes@{refs['main']}", "hub:me/shapes"):
+        done = gradmix("predict", address, image, "--format", "csv")
+        assert (done.returncode, done.stdout, done.stderr) == (0, here, "")
+    probe = (
+        "import sys; from gradmix import OpenSetClassifier\n"
+        "print(OpenSetClassifier.load('hf://me/shapes').predict(sys.argv[1])[0])"
+    )
+    assert python("-c", probe, image).stdout.strip() == here.splitlines()[1].split(",")[1]
+    done = gradmix("predict", "hf://me/shapes", image, "--out", "a.csv")
+    assert done.returncode == 0, done.stderr
+    # What is in the client's cache needs no Hub.
+    asked = len(hub.requests)
+    done = gradmix("predict", "hf://me/shapes", image, "--format", "csv", HF_HUB_OFFLINE="1")
+    assert (done.stdout, len(hub.requests)) == (here, asked)
+
+
+@pytest.mark.slow
+def test_revisions_cards_and_pictures(gradmix: Run, hub: LocalHub, run: Path, trained: Path) -> None:
+    image = trained / "test" / "disc" / "00.png"
+    first = gradmix("push", run, "me/shapes", "--with-pictures").stdout.strip()
+    commit = first.partition("@")[2]
+    hub.set_refs("me/shapes", v1=commit)
+    folder = hub.folder / "me" / "shapes" / commit
+    assert load(folder).gallery.pictures is not None
+    (folder / "README.md").write_text("---\nlicense: mit\n---\nMine.\n")
+    assert main(["forget", str(run), "--name", "disc"]) == 0
+    again = gradmix("push", run, "me/shapes")
+    assert "the card that was there is kept; --card writes a new one" in again.stderr
+    newest = hub.folder / "me" / "shapes" / again.stdout.strip().partition("@")[2]
+    assert "license: mit" in (newest / "README.md").read_text()
+    assert "disc" not in gradmix("predict", "hf://me/shapes", image).stdout.replace("/disc/", "")
+    tagged = gradmix("predict", "hf://me/shapes@v1", image, "--format", "json")
+    assert tagged.stdout == gradmix("predict", folder, image, "--format", "json").stdout
+    replaced = gradmix("push", run, "me/shapes", "--card").stdout.strip().partition("@")[2]
+    assert "# shapes" in (hub.folder / "me" / "shapes" / replaced / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_mistakes_are_one_line(gradmix: Run, hub: LocalHub, run: Path, trained: Path) -> None:
+    def refused(*words: str | Path, **settings: str) -> str:
+        done = gradmix(*words, **settings)
+        assert done.returncode == 2, done
+        assert done.stdout == ""
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+        return done.stderr
+
+    image = trained / "test" / "disc" / "00.png"
+    assert "log in with: hf auth login" in refused("push", run, "me/shapes", token="wrong")
+    assert hub.refs("me/shapes") is None
+    assert "the Hub has no me/nothing, or not for you" in refused("predict", "hf://me/nothing", image)
+    assert gradmix("push", run, "me/public").returncode == 0
+    commit = (hub.refs("me/public") or {})["main"]
+    assert "me/public is there already, and public" in refused("push", run, "me/public", "--private")
+    assert "has no revision 'v9'" in refused("predict", "hf://me/public@v9", image)
+    (hub.folder / "me" / "public" / commit / "model.safetensors").unlink()
+    assert "has no model.safetensors" in refused("predict", "hf://me/public", image)
+    for command in (["calibrate"], ["forget", "--name", "disc"], ["enroll", image, "--name", "x"]):
+        line = refused(command[0], "hf://me/public", *command[1:])
+        assert "hf://me/public cannot be changed there; change a copy" in line
+    offline = {"HF_HUB_OFFLINE": "1"}
+    assert "the Hub is out of reach" in refused("predict", "hf://me/other", image, **offline)
+    assert "could not push to me/shapes (" in refused("push", run, "me/shapes", **offline)
+
+
+def test_addresses() -> None:
+    assert hub_address("hf://a/b") == hub_address(Path("hf://a/b")) == HubAddress("a/b")
+    assert hub_address("hub:a/b@1.0") == HubAddress("a/b", "1.0")
+    assert str(HubAddress("a/b", "c0ffee")) == "hf://a/b@c0ffee"
+    for path in ("runs/hf", "/hf://a/b", Path("model.safetensors"), "hf"):
+        assert hub_address(path) is None
+    for odd in ("hf://a", "hf://a/b/c", "hf://", "hf://a b/c", "hf:///../x"):
+        with pytest.raises(UserError, match="is no repository of the Hub; give owner/name"):
+            hub_address(odd)
+
+
+def test_mistakes_before_the_hub_is_asked(run: Path, refused: Callable[..., str]) -> None:
+    assert "'shapes' is no repository of the Hub" in refused("push", run, "shapes")
+    assert "no model at nowhere" in refused("push", "nowhere", "me/shapes")
+
+
+def test_without_the_extra(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(UserError, match=r"pip install 'gradmix\[hub\]'"):
+        push_model(run, "me/shapes")
+    with pytest.raises(UserError, match=r"pip install 'gradmix\[hub\]'"):
+        OpenSetClassifier.load("hf://me/shapes")
+
+
+def test_a_card_holds_together_whatever_the_classes_are_called(run: Path) -> None:
+    odd = replace(load(run), class_names=("a|b", "# *c*", "<script>"))
+    card = model_card(odd, "me/odd")
+    assert r"a\|b, \# \*c\*, \<script\>" in card
+    assert yaml.safe_load(card.split("---")[1])["library_name"] == "gradmix"
+    assert "license" not in card.split("---")[1]  # it is the owner's to choose
+    assert "## Measured" not in card
+    many = replace(odd, class_names=tuple(f"class {i}" for i in range(200)))
+    assert "class 99 and 100 more" in model_card(many, "me/odd")
