@@ -86,7 +86,8 @@ def load_with_notes(path: str | Path, backbone: nn.Module | None = None) -> tupl
                 f"the run in {path.parent} is not finished; go on with: "
                 f"gradmix train --resume --out {path.parent}"
             )
-        raise UserError(f"no model at {path}; train one with: gradmix train … --out {path.parent}")
+        run = path.parent if path.suffix == ".safetensors" else path
+        raise UserError(f"no model at {path}; train one with: gradmix train … --out {run}")
     about, tensors = _read(path)
     try:
         with offered(_backbone(about, backbone, path)):
