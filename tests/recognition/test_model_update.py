@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,9 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
 
 from gradmix.errors import UserError
-from gradmix.recognition import Recognizer, fit, load, save, update_model
+from gradmix.recognition import Recognizer, fit, load, model_file, save, update_model
 from tests.training.tiny import CLASSES, tiny_images, tiny_recipe
 
 
@@ -87,6 +89,25 @@ def test_where_no_model_is_no_lock_is_left(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no model at"):
         update_model(tmp_path, lambda r: r)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = model.with_name("newer.safetensors")
+    shutil.copyfile(model, newer)
+    update_model(newer, lambda r: r.enrolled("cross", tiny_images(2, ("cross",))))
+
+    def opened_and_replaced(path: Path, framework: str) -> object:
+        opened = safe_open(path, framework=framework)
+        if newer.exists():
+            newer.replace(model)  # between the header and the values
+        return opened
+
+    monkeypatch.setattr(model_file, "safe_open", opened_and_replaced)
+    found = load(model)
+    assert found.class_names == (*CLASSES, "cross")
+    assert found.knn.state()["labels"].bincount()[-1] == 2
 
 
 def test_old_leftovers_of_killed_writers_are_removed(model: Path) -> None:

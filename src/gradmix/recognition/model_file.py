@@ -28,6 +28,7 @@ from .hub_model import fetched, hub_address
 from .recognizer import Recognizer
 
 FORMAT = 1
+_TRIES = 100  # to read a file that others are replacing
 _NETWORK, _INDEX, _CALIBRATION, _GALLERY = "network.", "index.", "calibration.", "gallery."
 
 
@@ -174,12 +175,7 @@ def _value(number: float | None) -> float:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    try:
-        with safe_open(path, framework="pt") as f:
-            header = f.metadata() or {}
-            tensors = {name: f.get_tensor(name) for name in f.keys()}  # noqa: SIM118 - not a dict
-    except (SafetensorError, OSError, ValueError) as error:
-        raise UserError(f"{path} is truncated or not a model file ({error})") from error
+    header, tensors = _header_and_tensors(path)
     if "gradmix" not in header:
         raise UserError(f"{path} holds tensors, but not a gradmix model; published weights go into --init")
     try:
@@ -191,6 +187,38 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             f"{path} has model format {about.get('format')}; this version of gradmix reads {FORMAT}"
         )
     return about, tensors
+
+
+def _header_and_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Both of one and the same file, though somebody may be replacing it meanwhile.
+
+    safetensors opens a file once for the header and once more, by its name, for the values. So what was
+    read counts only if the name meant the same file before and after.
+    """
+    for _ in range(_TRIES):
+        before = _identity(path)
+        failure = None
+        try:
+            with safe_open(path, framework="pt") as f:
+                header = f.metadata() or {}
+                tensors = {name: f.get_tensor(name) for name in f.keys()}  # noqa: SIM118 - not a dict
+        except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+            failure = error
+        if _identity(path) != before:
+            continue
+        if failure:
+            raise UserError(f"{path} is truncated or not a model file ({failure})") from failure
+        return header, tensors
+    raise UserError(f"{path} is replaced again and again; try later")
+
+
+def _identity(path: Path) -> tuple[int, int, int]:
+    """Changes whenever the file is replaced."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0, 0
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
