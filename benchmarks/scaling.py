@@ -33,6 +33,7 @@ from gradmix.bench.cost import Link, Machine, step_time, step_traffic, step_work
 from gradmix.bench.counts import StepCount, Touched, count_step
 from gradmix.bench.index_cost import Index, exact
 from gradmix.bench.step import StepSettings
+from gradmix.cores import cores
 from gradmix.detection import KNN, Outputs
 from gradmix.models.batch_norm import synchronize
 from gradmix.training import Trained, train
@@ -41,7 +42,7 @@ from gradmix.training.seeds import generator_for
 from gradmix.training.session import build_network
 from gradmix.world import Processes, World
 
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+CORES = cores()
 SMALL, LARGE = 128, 2**20  # floats in a reduction: a BatchNorm layer's, and enough to see the bandwidth
 INDEX = Index(features=100_000, dim=128, classes=100)
 QUERIES = 512

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "gradmix"
-BASE = ("errors", "progress", "atomic", "world")  # may be imported by everyone, and import only each other
+# May be imported by everyone, and import only each other.
+BASE = ("errors", "progress", "atomic", "locks", "cores", "world")
 ROOMS = (
     "data",
     "views",

@@ -37,7 +37,8 @@ def progress(what: str, total: int) -> Iterator[Advance]:
     """
     global _drawn
     if not _shown or _drawn:
-        yield lambda n=1, note="": None
+        with no_progress() as nothing:
+            yield nothing
         return
     _drawn = True
     try:
@@ -48,6 +49,12 @@ def progress(what: str, total: int) -> Iterator[Advance]:
             yield _lines(what, total)
     finally:
         _drawn = False
+
+
+@contextmanager
+def no_progress(what: str = "", total: int = 0) -> Iterator[Advance]:
+    """Takes the place of :func:`progress` where a bar is not wanted."""
+    yield lambda n=1, note="": None
 
 
 @contextmanager

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from gradmix.cli import main
-from gradmix.experiments.jobs import claimed, helped_by
+from gradmix.experiments.jobs import helped_by
+from gradmix.locks import claimed
 
 from .conftest import smoke_runner
 

@@ -20,12 +20,11 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from ..progress import Advance, progress
+from ..progress import no_progress, progress
 from .tables import print_table
 
 if TYPE_CHECKING:
@@ -150,7 +149,7 @@ def _readable(
 
     number, first = 0, ""
     silent = as_they_come and sys.stdout.isatty()  # a bar between rows would be a mess
-    with _no_bar() if silent else progress("naming images", inputs.count) as advance:
+    with no_progress() if silent else progress("naming images", inputs.count) as advance:
         for rows in answers(recognizer, inputs):
             for row in rows:
                 if row.error is not None:
@@ -163,11 +162,6 @@ def _readable(
             advance(len(rows))
     if number:
         print(f"left out {number} unreadable images; the first: {first}", file=sys.stderr)
-
-
-@contextmanager
-def _no_bar() -> Iterator[Advance]:
-    yield lambda n=1, note="": None
 
 
 def _shown(row: Answer) -> dict[str, object]:

@@ -101,8 +101,8 @@ def _help(runner: Runner, skip_missing: bool) -> int:
 
 
 def _runner(args: argparse.Namespace) -> Runner:
+    from ..cores import cores
     from ..experiments import PRESETS, get_experiment
-    from ..experiments.jobs import cores
     from ..experiments.own_method import own_arm
     from ..experiments.plan import make_plan
     from ..experiments.run import Runner

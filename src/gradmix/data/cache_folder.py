@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
 
 from ..errors import UserError
-from ..progress import progress
-
-try:
-    import fcntl
-except ImportError:  # Windows: there, two processes must not fill the same cache at once
-    fcntl = None  # type: ignore[assignment]
-
-_SECONDS_BETWEEN_TRIES = 0.1
+from ..locks import held
 
 
 def whole_folder(
@@ -35,7 +25,8 @@ def whole_folder(
     part = folder.with_name(f".{folder.name}.part")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _only_one(folder.with_name(f".{folder.name}.lock"), waiting_for=folder):
+        lock = folder.with_name(f".{folder.name}.lock")
+        with held(lock, f"waiting for the process that fills {folder}"):
             if folder.is_dir() and not fresh:
                 return folder  # the process that was waited for has filled it
             if fresh or not resumable:
@@ -72,24 +63,3 @@ def sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-@contextmanager
-def _only_one(lock: Path, waiting_for: Path) -> Iterator[None]:
-    """Hold ``lock`` for the block; the system lets go of it when a process dies, however it dies."""
-    with open(lock, "w") as held:
-        with progress(f"waiting for the process that fills {waiting_for}", 1) as advance:
-            while not _taken(held):
-                time.sleep(_SECONDS_BETWEEN_TRIES)
-                advance(0)
-        yield
-
-
-def _taken(lock: TextIO) -> bool:
-    if fcntl is None:
-        return True
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -14,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..cores import cores
 from ..errors import UserError
 from ..progress import Advance, progress
 from .decode import Unreadable, bombs_refused, decode, open_image, upright_size
@@ -131,7 +131,7 @@ def _for_each(
         return len(part)
 
     parts = [indices[i : i + _IMAGES_A_TASK] for i in range(0, len(indices), _IMAGES_A_TASK)]
-    workers = min(8, os.cpu_count() or 1)
+    workers = min(8, cores())
     with bombs_refused(), bar(what, len(indices)) as advance, ThreadPoolExecutor(workers) as pool:
         try:
             for done in pool.map(work_on, parts):

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from ..data.decode_many import decode_many
-from ..progress import Advance
+from ..progress import no_progress
 from .inputs import Input
 
 _BATCHES_AHEAD = 2  # decoded or being decoded: what memory holds beside the batch at work
@@ -32,7 +31,7 @@ class Batch:
 def decoded(inputs: Sequence[Input], size: int, channels: int) -> Batch:
     """Decode a batch as squares, in threads."""
     names = tuple(item.name for item in inputs)
-    found = decode_many([item.path for item in inputs], names, size=size, channels=channels, bar=_no_bar)
+    found = decode_many([item.path for item in inputs], names, size=size, channels=channels, bar=no_progress)
     pixels = found.images[:]
     reasons: list[str | None] = [None] * len(inputs)
     readable = set(found.kept.tolist())
@@ -59,8 +58,3 @@ def decoded_ahead(batches: Iterable[Sequence[Input]], size: int, channels: int) 
         finally:
             for unwanted in waiting:  # of a reader that has stopped
                 unwanted.cancel()
-
-
-@contextmanager
-def _no_bar(what: str, total: int) -> Iterator[Advance]:
-    yield lambda n=1, note="": None

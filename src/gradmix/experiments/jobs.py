@@ -12,26 +12,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import torch
-from filelock import FileLock, Timeout
 
-
-@contextmanager
-def claimed(file: Path) -> Iterator[bool]:
-    """Whether what ``file`` stands for is ours until the end of the block. Who dies gives it back."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(file)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        lock.release()
+from ..cores import cores
 
 
 @contextmanager
@@ -68,11 +52,6 @@ def helped_by(command: Sequence[str], jobs: int, say: Callable[[str], None]) -> 
             helper.wait()
             reader.join()
         torch.set_num_threads(threads)
-
-
-def cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def this_command(*more: str) -> list[str]:

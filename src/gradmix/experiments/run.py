@@ -12,11 +12,11 @@ from typing import Any
 from ..atomic import write_text
 from ..data import ImageSet
 from ..errors import UserError
+from ..locks import claimed
 from ..recognition import Recognizer, build_recognizer
 from ..training.run_folder import versions
 from .estimate import in_words
 from .images import GeneratedImages, Images, Material, StoredImages, per_class
-from .jobs import claimed
 from .measures import MEASURES, Subject
 from .plan import Plan, Trial
 from .results import Curve, ExperimentResult, TrialFiles, TrialResult, collect

@@ -38,8 +38,10 @@ class Store:
         return RunFolder(self.root / "trainings" / key)
 
     def lock(self, key: str) -> Path:
-        """Whoever works on a training holds this (``jobs.claimed``)."""
-        return self.root / "locks" / key
+        """Whoever works on a training holds this."""
+        folder = self.root / "locks"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / key
 
     def is_done(self, key: str) -> bool:
         return self.folder(key).model_file.is_file()

@@ -196,7 +196,7 @@ def _header_and_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     read counts only if the name meant the same file before and after.
     """
     for _ in range(_TRIES):
-        before = _identity(path)
+        before = identity(path)
         failure = None
         try:
             with safe_open(path, framework="pt") as f:
@@ -204,7 +204,7 @@ def _header_and_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
                 tensors = {name: f.get_tensor(name) for name in f.keys()}  # noqa: SIM118 - not a dict
         except (SafetensorError, OSError, ValueError, RuntimeError) as error:
             failure = error
-        if _identity(path) != before:
+        if identity(path) != before:
             continue
         if failure:
             raise UserError(f"{path} is truncated or not a model file ({failure})") from failure
@@ -212,12 +212,12 @@ def _header_and_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     raise UserError(f"{path} is replaced again and again; try later")
 
 
-def _identity(path: Path) -> tuple[int, int, int]:
-    """Changes whenever the file is replaced."""
+def identity(path: Path) -> tuple[int, int, int] | None:
+    """Changes whenever the file is replaced; None where there is none."""
     try:
         found = path.stat()
     except OSError:
-        return 0, 0, 0
+        return None
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 

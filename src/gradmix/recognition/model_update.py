@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import UserError
+from ..locks import held
 from .hub_model import MODEL_FILE, hub_address
 from .model_file import load, load_with_notes, model_path, save
 from .recognizer import Recognizer
@@ -37,18 +38,12 @@ def update_model(path: str | Path, change: Callable[[Recognizer], Recognizer]) -
 
 @contextmanager
 def _only_writer(file: Path) -> Iterator[None]:
-    try:
-        import fcntl
-    except ImportError:  # no flock on Windows: there, changing a model twice at once is up to the user
-        yield
-        return
     lock = file.with_name(f".{file.name}.lock")
     try:
-        handle = open(lock, "a")  # noqa: SIM115 - closed below, after the lock is no longer needed
+        lock.touch()
     except OSError as error:
         raise UserError(f"cannot change {file}: no lock file beside it ({error.strerror})") from error
-    with handle:  # never deleted: a process that waits for it would then hold a lock that nobody sees
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with held(lock, f"waiting for the process that changes {file}"):
         yield
 
 

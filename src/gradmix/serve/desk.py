@@ -6,7 +6,6 @@ changes a lane each. Refusals are raised at once, or are the future's.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from ..cores import cores
 from ..data import ImageSet
 from ..recognition import Discovery, Explanation, Recognizer
 from .auth import Guard
@@ -48,7 +48,6 @@ class Desk:
         model: str | Path,
         limits: Limits | None = None,
         token: str | None = None,
-        workers: int | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self.guard = Guard(token)
@@ -56,7 +55,7 @@ class Desk:
         self.live = LiveModel(model)
         self._batcher = Batcher(
             self._judge,
-            workers or default_workers(),
+            default_workers(),
             self.limits.waiting_images,
             seen=self.metrics.batch,
         )
@@ -125,11 +124,6 @@ class Desk:
         known = verdicts.known()
         self.metrics.judged(known, len(images) - known)
         return verdicts
-
-
-def cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def default_workers() -> int:

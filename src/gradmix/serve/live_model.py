@@ -18,9 +18,8 @@ from pathlib import Path
 from ..errors import UserError
 from ..recognition import Recognizer, load, update_model
 from ..recognition.any_images import Wanted
-from ..recognition.model_file import model_path
+from ..recognition.model_file import identity, model_path
 
-Stamp = tuple[int, int, int]
 SECONDS_BETWEEN_LOOKS = 1.0
 
 
@@ -49,7 +48,7 @@ class LiveModel:
     def __init__(self, path: str | Path) -> None:
         self.file = model_path(path)
         self._changing = threading.Lock()
-        self._stamp: Stamp | None = self._look()
+        self._stamp = identity(self.file)
         self.current = Served(load(path), 1)
         self.problem = ""  # why the file on disk is not the model in use
         self._stop = threading.Event()
@@ -65,7 +64,7 @@ class LiveModel:
     def refresh(self) -> bool:
         """Take over what another process wrote; False if there was nothing new, or it cannot be read."""
         with self._changing:
-            stamp = self._look()
+            stamp = identity(self.file)
             if stamp is None or stamp == self._stamp:
                 return False
             # The time is from before reading: what is written meanwhile is seen the next time.
@@ -93,10 +92,3 @@ class LiveModel:
 
     def _swap(self, recognizer: Recognizer) -> None:
         self.current = Served(recognizer, self.current.number + 1)
-
-    def _look(self) -> Stamp | None:
-        try:
-            found = self.file.stat()
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_size, found.st_ino

@@ -14,9 +14,10 @@ from types import FrameType
 import torch
 import uvicorn
 
+from ..cores import cores
 from ..errors import UserError
 from .app import create_app
-from .desk import Desk, cores, default_workers
+from .desk import Desk, default_workers
 from .gate import Gate
 from .origin import is_loopback
 

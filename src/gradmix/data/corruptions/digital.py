@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from ...cores import cores
 from . import separable
 from .draws import Draws
 
@@ -45,6 +45,6 @@ def jpeg_compression(images: Tensor, quality: int, draws: Draws) -> Tensor:
         with Image.open(coded) as decoded:
             pixels[i] = np.asarray(decoded).reshape(pixels[i].shape)
 
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(8, cores())) as pool:
         list(pool.map(there_and_back, range(len(pixels)), chunksize=64))
     return torch.from_numpy(pixels).permute(0, 3, 1, 2).to(images.dtype) / 255
