@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 
 from gradmix.cli import main
 from gradmix.deploy import Inputs, answers, predict_to_file
@@ -20,7 +21,6 @@ from gradmix.errors import UserError
 from tests.cli.conftest import save_shapes
 from tests.training.tiny import CLASSES
 
-ray = pytest.importorskip("ray")
 # Ray's workers give way to everything else (nice 15); on a busy machine a test would take minutes.
 SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "OMP_NUM_THREADS": "1"}
 

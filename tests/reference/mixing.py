@@ -40,14 +40,11 @@ def paste_cropped(images: Tensor, partners: Tensor, boxes: Boxes) -> Tensor:
     return out
 
 
-def window_sum(image: Tensor, top: int, left: int, height: int, width: int) -> float:
-    return float(image[top : top + height, left : left + width].double().sum())
-
-
-def largest_window_sum(image: Tensor, height: int, width: int) -> float:
+def window_sums(image: Tensor, height: int, width: int) -> Tensor:
+    """(rows − height + 1, columns − width + 1): the sum in the window at each place."""
     rows, columns = image.shape
-    return max(
-        window_sum(image, top, left, height, width)
-        for top in range(rows - height + 1)
-        for left in range(columns - width + 1)
-    )
+    sums = torch.empty(rows - height + 1, columns - width + 1, dtype=torch.float64)
+    for top in range(rows - height + 1):
+        for left in range(columns - width + 1):
+            sums[top, left] = image[top : top + height, left : left + width].double().sum()
+    return sums

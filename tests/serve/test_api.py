@@ -74,7 +74,7 @@ def test_explain_in_three_formats(served: Served) -> None:
 
 def test_explain_does_not_tell_where_images_lie(served: Served, model: Path) -> None:
     named = tiny_images(3, ("cross",), 3)
-    secret = type(named)(named.images, named.labels, named.class_names, ("/home/me/secret/x.png",) * 3)
+    secret = type(named)(named.images, named.labels, named.class_names, ("secret/folder/x.png",) * 3)
     update_model(model, lambda known: known.enrolled("cross", secret))
     client = served()
     for form in ("json", "html"):

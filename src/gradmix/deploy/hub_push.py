@@ -22,9 +22,8 @@ CARD = "README.md"
 
 @dataclass(frozen=True)
 class Pushed:
-    """Where it is now, the commit's name, and whether a card that was there was left as it is."""
+    """The commit's name, and whether a card that was there was left as it is."""
 
-    url: str
     revision: str
     kept_card: bool
 
@@ -60,7 +59,7 @@ def push_model(
             content[CARD] = model_card(recognizer, repo, _evaluation(file)).encode()
         additions = [CommitOperationAdd(name, what) for name, what in content.items()]
         done = api.create_commit(repo, additions, commit_message=f"Model by gradmix {__version__}")
-    return Pushed(f"{api.endpoint}/{repo}", str(done.oid), kept_card)
+    return Pushed(str(done.oid), kept_card)
 
 
 def _evaluation(file: Path) -> dict[str, Any] | None:
