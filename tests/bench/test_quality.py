@@ -9,6 +9,7 @@ import torch
 
 from gradmix.bench import quality
 from gradmix.bench.quality import ARMS, arm_recipe, bench_quality
+from gradmix.bench.rounds import Timing
 from gradmix.data import ImageSet, OpenSetData, custom_split
 from gradmix.training import Recipe, RunFolder, make_recipe
 
@@ -51,7 +52,7 @@ def test_arms_share_everything_but_the_objective() -> None:
 def test_curves_have_their_points_and_a_second_call_trains_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quality, "step_seconds", lambda recipe, data: 0.01)
+    monkeypatch.setattr(quality, "step_seconds", lambda recipes, data: dict.fromkeys(recipes, 0.01))
     data = small_data()
     curves = bench_quality(data, small_recipe(), 6 * 0.01 / 60, tmp_path, points=3)
     assert [curve.arm for curve in curves] == [arm.name for arm in ARMS]
@@ -68,7 +69,7 @@ def test_a_stopped_arm_goes_on_with_the_steps_it_was_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, arms = small_data(), ARMS[1:2]
-    monkeypatch.setattr(quality, "step_seconds", lambda recipe, data: 0.01)
+    monkeypatch.setattr(quality, "step_seconds", lambda recipes, data: dict.fromkeys(recipes, 0.01))
     whole = bench_quality(data, small_recipe(), 6 * 0.01 / 60, tmp_path / "whole", 3, arms)
 
     def killed(*args: object) -> None:
@@ -78,8 +79,30 @@ def test_a_stopped_arm_goes_on_with_the_steps_it_was_given(
         patched.setattr(quality, "evaluated", killed)
         with pytest.raises(KeyboardInterrupt):
             bench_quality(data, small_recipe(), 6 * 0.01 / 60, tmp_path / "stopped", 3, arms)
-    monkeypatch.setattr(quality, "step_seconds", lambda recipe, data: 1e9)  # a slower machine changes nothing
+    monkeypatch.setattr(quality, "step_seconds", None)  # settled once: a slower machine changes nothing
     again = bench_quality(data, small_recipe(), 6 * 0.01 / 60, tmp_path / "stopped", 3, arms)
     values = [[(p.steps, p.auroc, p.accuracy) for p in c[0].points] for c in (whole, again)]
     assert values[0] == values[1]
     assert RunFolder.open(tmp_path / "stopped" / "supcon-simclr").recipe().training.max_steps == 6
+
+
+def test_an_arm_with_more_views_takes_longer() -> None:
+    data, recipe = small_data(), small_recipe()
+    recipes = {arm.name: arm_recipe(recipe, arm) for arm in ARMS}
+    seconds = quality.step_seconds(recipes, data, rounds=3)
+    assert list(seconds) == [arm.name for arm in ARMS]
+    assert 0 < seconds["ce + mls"] < seconds["+ GradMix"]
+
+
+def test_the_time_of_a_step_is_that_of_the_sizes_its_views_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    def timed(turns: dict[str, object], reference: str, rounds: int) -> list[Timing]:
+        assert list(turns) == ["one, 8 px", "one, 16 px", "other, 16 px"]
+        return [Timing(name, 2.0, ratio, 1, 1) for name, ratio in zip(turns, (1, 3, 4), strict=True)]
+
+    monkeypatch.setattr(quality, "take_turns", timed)
+    flat = small_recipe().flat()
+    recipes = {
+        "one": make_recipe(flat | {"start_size": 8, "grow_after": 0.25}),
+        "other": make_recipe(flat | {"start_size": 16}),
+    }
+    assert quality.step_seconds(recipes, small_data()) == {"one": 2 * (0.25 + 0.75 * 3), "other": 8}

@@ -1,15 +1,13 @@
 """AUROC against minutes: the same encoder and the same minutes for every method.
 
-Each arm is a run folder, so that a bench that was stopped goes on where it was. How many steps an arm gets
-is settled before it starts, from the time of a few of its own steps, and kept in its recipe: the learning
-rate can then come down to its end within the minutes given.
+Each arm is a run folder, so that a bench that was stopped goes on where it was. How many steps each arm gets
+is settled before the first one starts, from steps of all arms that take turns, and kept in ``steps.json``:
+no arm gains from a quick moment of the machine, and the learning rate ends within the minutes given.
 """
 
 from __future__ import annotations
 
 import json
-import statistics
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +19,8 @@ from ..detection import Outputs, make_detector
 from ..evaluation.metrics import auroc
 from ..recognition import extract
 from ..training import Recipe, RunFolder, Trained, make_recipe, replaced, train
+from ..views import ViewSettings
+from .rounds import take_turns
 from .step import TrainingStep
 
 
@@ -68,7 +68,8 @@ def bench_quality(
     arms: tuple[Arm, ...] = ARMS,
 ) -> list[Curve]:
     """Train every arm for ``minutes`` in ``out``; skips what is done, goes on with what is not."""
-    return [_curve(data, arm, recipe, minutes, out, points) for arm in arms]
+    steps = settled_steps(data, recipe, minutes, out, points, arms)
+    return [_curve(data, arm, recipe, minutes, out, points, steps[arm.name]) for arm in arms]
 
 
 def arm_recipe(recipe: Recipe, arm: Arm) -> Recipe:
@@ -76,7 +77,24 @@ def arm_recipe(recipe: Recipe, arm: Arm) -> Recipe:
     return make_recipe(replaced(recipe.flat(), arm.fields))
 
 
-def _curve(data: OpenSetData, arm: Arm, recipe: Recipe, minutes: float, out: Path, points: int) -> Curve:
+def settled_steps(
+    data: OpenSetData, recipe: Recipe, minutes: float, out: Path, points: int, arms: tuple[Arm, ...]
+) -> dict[str, int]:
+    """How many steps of each arm fit into the minutes, as settled by the first call for this folder."""
+    file = out / "steps.json"
+    steps: dict[str, int] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    missing = [arm for arm in arms if arm.name not in steps]
+    if missing:
+        seconds = step_seconds({arm.name: arm_recipe(recipe, arm) for arm in missing}, data)
+        steps |= {name: max(points, round(60 * minutes / each)) for name, each in seconds.items()}
+        out.mkdir(parents=True, exist_ok=True)
+        write_text(file, json.dumps(steps, indent=2) + "\n")
+    return steps
+
+
+def _curve(
+    data: OpenSetData, arm: Arm, recipe: Recipe, minutes: float, out: Path, points: int, steps: int
+) -> Curve:
     folder = out / arm.name.replace(" ", "").replace("+", "-").strip("-")
     result, curve_file = folder / "curve.json", folder / "points.jsonl"
     if result.exists():
@@ -85,7 +103,6 @@ def _curve(data: OpenSetData, arm: Arm, recipe: Recipe, minutes: float, out: Pat
         run = RunFolder.open(folder)
     else:
         own = arm_recipe(recipe, arm)
-        steps = max(points, round(60 * minutes / step_seconds(own, data)))
         facts = {"command": "gradmix bench quality", "split_hash": data.split.hash, "minutes_asked": minutes}
         own = make_recipe(own.flat() | {"max_steps": steps, "epochs": 10**6})
         run = RunFolder.create(folder, own, facts | {"seed": own.training.seed})
@@ -103,23 +120,27 @@ def _curve(data: OpenSetData, arm: Arm, recipe: Recipe, minutes: float, out: Pat
     return _read(arm, result)
 
 
-def step_seconds(recipe: Recipe, data: OpenSetData, rounds: int = 7) -> float:
-    """Mean time of a training step of this recipe on this machine, over the sizes that its views take."""
-    batch = data.train.select(range(min(recipe.training.batch_size, len(data.train))))
+def step_seconds(recipes: Mapping[str, Recipe], data: OpenSetData, rounds: int = 12) -> dict[str, float]:
+    """Mean time of a training step of each recipe here, over the sizes that its views take."""
+    shares: dict[tuple[str, int], float] = {}
+    turns: dict[str, TrainingStep] = {}
+    for name, recipe in recipes.items():
+        batch = data.train.select(range(min(recipe.training.batch_size, len(data.train))))
+        for size, share in _size_shares(recipe.views).items():
+            shares[name, size] = share
+            turns[f"{name}, {size} px"] = TrainingStep(recipe, batch, size)
+    timings = take_turns(turns, next(iter(turns)), rounds)
+    found = dict.fromkeys(recipes, 0.0)
+    for (name, _), share, timing in zip(shares, shares.values(), timings, strict=True):
+        found[name] += share * timing.ratio * timings[0].seconds
+    return found
 
-    def median_at(size: int) -> float:
-        step = TrainingStep(recipe, batch, size)
-        seconds = []
-        for _ in range(rounds + 2):
-            started = time.perf_counter()
-            step()
-            seconds.append(time.perf_counter() - started)
-        return statistics.median(seconds[2:])
 
-    views = recipe.views
-    small = views.grow_after if views.start_size else 0.0
-    full = median_at(views.image_size)
-    return full if not small else small * median_at(views.size_at(0.0)) + (1 - small) * full
+def _size_shares(views: ViewSettings) -> dict[int, float]:
+    """Which share of the steps is taken with views of which size."""
+    if views.start_size in (None, views.image_size):
+        return {views.image_size: 1.0}
+    return {views.size_at(0.0): views.grow_after, views.image_size: 1 - views.grow_after}
 
 
 def evaluated(so_far: Trained, data: OpenSetData, detector_name: str, recipe: Recipe) -> Point:
