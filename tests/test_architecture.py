@@ -12,7 +12,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "gradmix"
 # May be imported by everyone, and import only each other.
-BASE = ("errors", "progress", "atomic", "locks", "cores", "world")
+BASE = ("errors", "progress", "atomic", "locks", "cores", "world", "hub_file")
 ROOMS = (
     "data",
     "views",

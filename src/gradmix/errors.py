@@ -15,6 +15,15 @@ class UserError(ValueError):
     """
 
 
+def first_line(error: BaseException) -> str:
+    """What a foreign error says, in one line of ours; at least its kind.
+
+    >>> first_line(OSError("no network\\nsee the manual")), first_line(KeyError())
+    ('no network', 'KeyError')
+    """
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def choose(kind: str, name: str, choices: Iterable[str]) -> str:
     """Return ``name`` if it is one of ``choices``; else raise, naming the nearest right one.
 

@@ -21,6 +21,7 @@ from torch import nn
 from .data import ImageSet
 from .detection.outputs import clamp_to_finite
 from .errors import UserError
+from .hub_file import MODEL_FILE
 from .recognition import Explanation, Recognizer, fit, save
 from .recognition.any_images import Wanted, labelled_images, plain_images
 from .recognition.backbone import BACKBONE, Backbone, offered
@@ -50,7 +51,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     per_class
         One threshold for each class that an image may be taken for, rather than one for all.
     init
-        A file of published ResNet weights, or hub:owner/name, to start from.
+        A file of published ResNet weights, or hf://owner/name, to start from.
     backbone
         Any ``nn.Module`` as the encoder (timm's, torchvision's, one's own). It is copied, not changed.
     backbone_layer
@@ -184,7 +185,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         file = Path(path)
         if file.suffix != ".safetensors":
             file.mkdir(parents=True, exist_ok=True)
-            file /= "model.safetensors"
+            file /= MODEL_FILE
         save(self._fitted(), file, notes={"classes": self.classes_.tolist()})
         return file
 

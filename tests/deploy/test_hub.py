@@ -19,8 +19,8 @@ from gradmix.cli import main
 from gradmix.deploy.hub_push import push_model
 from gradmix.deploy.model_card import model_card
 from gradmix.errors import UserError
+from gradmix.hub_file import HubAddress, hub_address
 from gradmix.recognition import load
-from gradmix.recognition.hub_model import HubAddress, hub_address
 from tests.deploy.local_hub import TOKEN, LocalHub
 from tests.training.tiny import CLASSES
 
@@ -88,6 +88,9 @@ def test_given_and_got(
         "print(OpenSetClassifier.load('hf://me/shapes').predict(sys.argv[1])[0])"
     )
     assert python("-c", probe, image).stdout.strip() == here.splitlines()[1].split(",")[1]
+    probe = "from gradmix.models.pretrained import read_weights; print(len(read_weights('hf://me/shapes')))"
+    with safe_open(run / "model.safetensors", "pt") as file:  # as the weights to start from (init)
+        assert python("-c", probe).stdout.strip() == str(len(file.keys()))
     done = gradmix("predict", "hf://me/shapes", image, "--out", "a.csv")
     assert done.returncode == 0, done.stderr
     # What is in the client's cache needs no Hub.

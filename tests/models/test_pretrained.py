@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from gradmix.errors import UserError
-from gradmix.models import ENCODERS, ModelSettings, build_encoder, read_weights
+from gradmix.models import ENCODERS, ModelSettings, build_encoder, pretrained, read_weights
 
 NAME = "resnet10_16"
 
@@ -130,32 +130,18 @@ def test_the_hub_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(UserError, match="needs the extra 'hub'"):
+    with pytest.raises(UserError, match="need the extra 'hub'"):
         read_weights("hub:someone/something")
 
 
 def test_weights_come_from_the_hub_by_name(
     published: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import sys
-    from types import ModuleType
-
+    """That the Hub's own client fetches them is tested in deploy/test_hub.py."""
+    file = save(published, tmp_path / "model.safetensors")
     asked = []
-    hub = ModuleType("huggingface_hub")
-
-    def download(name: str, file: str) -> str:
-        asked.append((name, file))
-        return str(save(published, tmp_path / file))
-
-    hub.hf_hub_download = download  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
-    loaded = load(Path("hub:timm/resnet10"))
-    assert asked == [("timm/resnet10", "model.safetensors")]
-    assert torch.equal(loaded["bn1.running_mean"], published["bn1.running_mean"])
-
-    def offline(name: str, file: str) -> str:
-        raise ConnectionError("no network")
-
-    hub.hf_hub_download = offline  # type: ignore[attr-defined]
-    with pytest.raises(UserError, match=r"could not fetch timm/resnet10 from the Hub \(ConnectionError\)"):
-        read_weights("hub:timm/resnet10")
+    monkeypatch.setattr(pretrained, "fetched", lambda address: asked.append(str(address)) or file)
+    for source in ("hf://timm/resnet10@v1", "hub:timm/resnet10@v1"):
+        loaded = read_weights(source)
+        assert torch.equal(loaded["bn1.running_mean"], published["bn1.running_mean"])
+    assert asked == ["hf://timm/resnet10@v1"] * 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..errors import UserError
+from ..errors import UserError, first_line
 from .catalogue import KnownSet
 
 
@@ -29,8 +29,6 @@ def fetch(known: KnownSet, root: Path) -> Path:
         )
         part.rename(folder)
     except Exception as error:  # the Hub's client raises errors of its own, of requests, of the system
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(
-            f"{missing}, and {known.hub_repo} could not be downloaded from the Hub ({reason}); {way_out}"
-        ) from error
+        failed = f"{known.hub_repo} could not be downloaded from the Hub ({first_line(error)})"
+        raise UserError(f"{missing}, and {failed}; {way_out}") from error
     return folder

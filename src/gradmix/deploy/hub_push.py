@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..errors import UserError
+from ..errors import UserError, first_line
+from ..hub_file import MODEL_FILE, NEEDS, checked_repo, quiet_client
 from ..recognition import save
-from ..recognition.hub_model import MODEL_FILE, NEEDS, checked_repo, quiet_client, reason
 from ..recognition.model_file import load_with_notes, model_path
 from .model_card import model_card
 
@@ -84,4 +84,4 @@ def _in_one_line(repo: str) -> Iterator[None]:
             raise UserError(
                 f"the Hub does not let you write to {repo}; log in with: hf auth login (or set HF_TOKEN)"
             ) from error
-        raise UserError(f"could not push to {repo} ({reason(error)})") from error
+        raise UserError(f"could not push to {repo} ({first_line(error)})") from error

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..detection import KNN, NNO, energy, entropy, mls, msp
-from ..errors import UserError
+from ..errors import UserError, first_line
 from ..recognition import Recognizer
 from .decision import Decision
 
@@ -107,7 +107,7 @@ def _reason(error: BaseException) -> str:
     """The first line of what went wrong at the root; above it are pages about torch."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+    return first_line(error)[:200]
 
 
 def _tuple(outputs: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:

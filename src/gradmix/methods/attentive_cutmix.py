@@ -30,7 +30,7 @@ UNTRAINED = "random"
 class AttentiveCutMixSettings:
     """The network that attends, and how much is cut."""
 
-    attention_init: str = ""  # its weights: a file, or hub:owner/name; "random" to try things out
+    attention_init: str = ""  # its weights: a file, or hf://owner/name; "random" to try things out
     attention_encoder: str = "resnet18"
     attention_size: int = 224  # images are enlarged to this for it: 224 gives the 7x7 features of the paper
     attention_grid: int = 7
@@ -100,7 +100,7 @@ def attending_network(settings: AttentiveCutMixSettings, seed: int) -> nn.Module
     if not settings.attention_init:
         raise UserError(
             "attentive-cutmix needs a trained network: --attention-init FILE with ResNet weights, or "
-            "hub:timm/resnet18.tv_in1k"
+            "hf://timm/resnet18.tv_in1k"
         )
     init = "" if settings.attention_init == UNTRAINED else settings.attention_init
     with torch.random.fork_rng(devices=[]):

@@ -23,7 +23,7 @@ class ModelSettings:
     stem: str = "auto"  # small (full resolution), half, imagenet; auto: by image size
     feature_dim: int = 128  # dimensions of the embedding z
     projection: str = "linear"  # linear, or mlp (one hidden layer)
-    init: str = ""  # a file of published ResNet weights, or hub:owner/name, to start from
+    init: str = ""  # a file of published ResNet weights, or hf://owner/name, to start from
 
     def __post_init__(self) -> None:
         choose("encoder", self.encoder, ENCODERS)

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
-
-_HUB = "hub:"
+from ..hub_file import fetched, hub_address
 
 
 def read_weights(source: str) -> dict[str, Tensor]:
-    """The tensors of a .safetensors or torch file, or of ``hub:owner/name``; nothing in it is executed."""
-    path = _from_hub(source.removeprefix(_HUB)) if source.startswith(_HUB) else Path(source)
+    """The tensors of a .safetensors or torch file, or of ``hf://owner/name``; nothing in it is executed."""
+    address = hub_address(source)
+    path = fetched(address) if address else Path(source)
     if not path.is_file():
-        raise UserError(f"init: no file {path}; give a .safetensors or .pth file, or hub:owner/name")
+        raise UserError(f"init: no file {path}; give a .safetensors or .pth file, or hf://owner/name")
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -60,16 +60,3 @@ def load_pretrained(encoder: nn.Module, weights: dict[str, Tensor], source: str)
             hint = "; try --stem imagenet" if name == first else ""
             raise UserError(f"init: '{name}' in {source} is {got}, the encoder wants {wanted}{hint}")
     encoder.load_state_dict(weights, strict=False)
-
-
-def _from_hub(name: str) -> Path:
-    try:
-        from huggingface_hub import hf_hub_download
-    except ImportError:
-        raise UserError("init: hub:… needs the extra 'hub': pip install 'gradmix[hub]'") from None
-    try:
-        return Path(hf_hub_download(name, "model.safetensors"))
-    except Exception as error:
-        raise UserError(
-            f"init: could not fetch {name} from the Hub ({type(error).__name__}); give a file"
-        ) from error

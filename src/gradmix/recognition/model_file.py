@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from ..atomic import write_atomically
 from ..detection import KNN, ClassThreshold, Outputs, Threshold
 from ..errors import UserError
+from ..hub_file import MODEL_FILE, fetched, hub_address
 from ..training import make_recipe
 from ..views import Normalizer
 from .backbone import BACKBONE, Backbone, offered
 from .frozen import network_of
 from .gallery import Gallery
-from .hub_model import fetched, hub_address
 from .recognizer import Recognizer
 
 FORMAT = 1
@@ -121,7 +121,7 @@ def model_path(path: str | Path) -> Path:
     """The model's file, given itself or the folder that holds it; one on the Hub is fetched."""
     address = hub_address(path)
     path = Path(path) if address is None else fetched(address)
-    return path / "model.safetensors" if path.is_dir() else path
+    return path / MODEL_FILE if path.is_dir() else path
 
 
 def _backbone(about: dict[str, Any], module: nn.Module | None, path: Path) -> Backbone | None:

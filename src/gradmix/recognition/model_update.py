@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import UserError
+from ..hub_file import MODEL_FILE, hub_address
 from ..locks import held
-from .hub_model import MODEL_FILE, hub_address
 from .model_file import load, load_with_notes, model_path, save
 from .recognizer import Recognizer
 

@@ -1,8 +1,8 @@
-"""Models on the Hugging Face Hub: ``hf://owner/name``, or ``hf://owner/name@revision``, wherever a path goes.
+"""Weights on the Hub: ``hf://owner/name``, or ``hf://owner/name@revision``, wherever a path goes.
 
 A revision (a commit, a tag) pins what is fetched; without one it is the newest. What was fetched before is
-in the Hub's own cache folder and is not fetched again. The file is a model file like any other: tensors and
-JSON, nothing that could be executed.
+in the Hub's own cache folder and is not fetched again. The file is safetensors: tensors and JSON, nothing
+that could be executed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import UserError
+from .errors import UserError, first_line
 
 MODEL_FILE = "model.safetensors"
 NEEDS = "models on the Hub need the extra 'hub': pip install 'gradmix[hub]'"
-_PREFIX = re.compile(r"hf:/+|hub:")  # a Path has one slash; "hub:" is what a recipe's init says
+_PREFIX = re.compile(r"hf:/+|hub:")  # a Path has one slash; "hub:" is what recipes said before
 _REPO = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 
@@ -54,7 +54,7 @@ def checked_repo(repo: str) -> str:
 
 
 def fetched(address: HubAddress) -> Path:
-    """The model's file in the Hub's cache folder, downloaded if it is not there."""
+    """The repository's weights in the Hub's cache folder, downloaded if it is not there."""
     try:
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import (
@@ -77,9 +77,9 @@ def fetched(address: HubAddress) -> Path:
     except LocalEntryNotFoundError as error:
         raise UserError(f"{address} is not in the Hub's cache folder, and the Hub is out of reach") from error
     except EntryNotFoundError as error:
-        raise UserError(f"{address} has no {MODEL_FILE}: it is not a model of gradmix") from error
+        raise UserError(f"{address} has no {MODEL_FILE}") from error
     except Exception as error:  # errors of the network and of the system, each of its own kind
-        raise UserError(f"could not fetch {address} ({reason(error)})") from error
+        raise UserError(f"could not fetch {address} ({first_line(error)})") from error
 
 
 @contextmanager
@@ -92,8 +92,3 @@ def quiet_client() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-def reason(error: Exception) -> str:
-    """The first line of an error, or at least its kind."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
