@@ -5,7 +5,7 @@ python benchmarks/search_recipe.py benchmarks/candidates/cifar10.yaml --minutes 
 A file of candidates names a protocol, a recipe, and under each name the fields that differ. No test image is
 looked at, and no published trial: the known classes are others than in any trial, and a tenth of the training
 images of every class is held out to judge by. Stopped, the same command goes on. Candidates are trained one
-after the other; for two at a time give the command twice, with --part 1/2 and --part 2/2, and OMP_NUM_THREADS=1.
+after the other; for two at a time give it twice, with --part 1/2 and --part 2/2 and OMP_NUM_THREADS=1.
 """
 
 from __future__ import annotations
