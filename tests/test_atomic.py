@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 
@@ -15,6 +16,13 @@ def test_writes_and_replaces(tmp_path: Path) -> None:
     write_text(tmp_path / "a.txt", "zwei ü")
     assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "zwei ü"
     assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_names_that_are_not_utf8_become_escapes(tmp_path: Path) -> None:
+    name = os.fsdecode(b"gr\xfcn.png")
+    write_text(tmp_path / "a.json", json.dumps({"ü": name}, ensure_ascii=False))
+    assert (tmp_path / "a.json").read_text(encoding="utf-8") == '{"ü": "gr\\udcfcn.png"}'
+    assert json.loads((tmp_path / "a.json").read_bytes()) == {"ü": name}
 
 
 def test_a_failure_leaves_the_old_file_and_no_part(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Subset
 
 import gradmix
 from gradmix import OpenSetClassifier
@@ -139,6 +139,35 @@ def test_numbers_stay_numbers(tmp_path: Path) -> None:
     assert quick().fit(Pairs("pil", named=False)).classes_.tolist() == [0, 1, 2]
 
 
+def test_classes_stay_in_step_with_the_recognizer() -> None:
+    """Whatever type a class is named by, labels come out under their own names."""
+    pictures, names = arrays()
+    text = quick().fit(pictures, np.asarray([str(CLASSES.index(name)) for name in names]))
+    assert text.forget(1).classes_.tolist() == ["0", "2"]
+    numbers = quick().fit(pictures, [CLASSES.index(name) for name in names])
+    assert numbers.forget("1").classes_.tolist() == [0, 2]
+    crosses = tiny_images(2, ("cross",))
+    floats = quick().fit(pictures, [float(CLASSES.index(name)) for name in names])
+    assert floats.enroll(crosses, name=2, add=True).classes_.tolist() == [0.0, 1.0, 2.0]
+    assert floats.enroll(crosses, name=7).forget(2).classes_.tolist() == [0.0, 1.0, 7.0]
+    for clf in (text, numbers, floats):
+        assert len(clf.classes_) == len(clf.recognizer_.class_names)
+
+
+def test_data_sets_without_some_of_the_classes() -> None:
+    pairs = Pairs("uint8", named=False)
+    some = Subset(pairs, [i for i in range(36) if pairs[i][1] != 1])
+    assert quick(false_reject=0.5).fit(some).classes_.tolist() == [0, 2]
+    named = Pairs("uint8")
+    named.images = named.images.select((named.images.labels > 0).nonzero()[:, 0])
+    clf = quick(false_reject=0.5).fit(named)
+    assert clf.classes_.tolist() == list(CLASSES[1:])
+    assert 0 <= clf.score(named) <= 1
+    named.classes = ["bar", "disc"]
+    with pytest.raises(UserError, match="label 2 of the data set has no name: it names 2 classes"):
+        quick().fit(named)
+
+
 def test_shares_agree_with_the_answers(fitted: OpenSetClassifier) -> None:
     images = tiny_images(10, (*CLASSES, "cross"), seed=4)
     shares, answers = fitted.predict_proba(images), fitted.predict(images)
@@ -193,6 +222,9 @@ def test_per_class_and_false_reject_reach_the_threshold() -> None:
     assert threshold.false_reject == 0.3
     with pytest.warns(UserWarning, match="9 images cannot bound false rejects by 0.01"):
         lenient = quick(false_reject=0.01).fit(*arrays())
+    one_less = quick(false_reject=0.12).fit(*arrays())  # 9 held out; 8 are needed
+    with pytest.warns(UserWarning, match=r"6 images .* by 0.12 \(8 would do\): nothing is rejected"):
+        one_less.forget("bar")
     assert "unknown" not in lenient.predict(arrays(4, seed=3)[0])
     assert (lenient.predict_proba(arrays()[0])[:, -1] == 0).all()
 

@@ -33,10 +33,13 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write ``text`` to ``path`` atomically, as UTF-8."""
+    """Write ``text`` to ``path`` atomically, as UTF-8.
+
+    File names may hold bytes that are not UTF-8; they become escapes, which in JSON mean the same bytes.
+    """
 
     def write(part: Path) -> None:
-        part.write_text(text, encoding="utf-8")
+        part.write_text(text, encoding="utf-8", errors="backslashreplace")
 
     write_atomically(path, write)
 

@@ -25,11 +25,13 @@ from .hub_file import MODEL_FILE
 from .recognition import Explanation, Recognizer, fit, save
 from .recognition.any_images import Wanted, labelled_images, plain_images
 from .recognition.backbone import BACKBONE, Backbone, offered
+from .recognition.calibration import rejects_nothing
+from .recognition.class_names import UNKNOWN_NAME
 from .recognition.head_start import lifted
 from .recognition.model_file import load_with_notes
 from .training import Recipe, load_recipe, make_recipe
 
-UNKNOWN_NAME, UNKNOWN_NUMBER = "unknown", -1
+UNKNOWN_NUMBER = -1  # where classes are numbers
 
 
 class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -110,14 +112,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             recognizer = fit(images, recipe)
         self.classes_, self.unknown_label_ = classes, unknown
         self.recognizer_ = recognizer.recalibrated(per_class=True) if self.per_class else recognizer
-        threshold = self.recognizer_.threshold
-        if not threshold.guaranteed:
-            warnings.warn(
-                f"{threshold.n} images cannot bound false rejects by {threshold.false_reject:g} "
-                f"({threshold.needed} would do): nothing is rejected yet; raise false_reject, or give more",
-                stacklevel=2,
-            )
-        return self
+        return self._warning_if_nothing_is_rejected()
 
     def predict(self, X: Any) -> NDArray[Any]:
         """(N,) class labels, ``unknown_label_`` where rejected."""
@@ -169,16 +164,18 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise UserError(
                 f"a class of this model is {kind} other than {self.unknown_label_!r}, not {name!r}"
             )
-        self.recognizer_ = self._fitted().enrolled(str(name), self._images(X), add)
-        if name not in self.classes_.tolist():
+        self.recognizer_ = self._fitted().enrolled(self._text_of(name), self._images(X), add)
+        if len(self.recognizer_.class_names) > len(self.classes_):
             self.classes_ = np.asarray([*self.classes_.tolist(), name])
         return self
 
     def forget(self, name: Any) -> Self:
         """Know class ``name`` no longer."""
-        self.recognizer_ = self._fitted().forgotten(str(name))
-        self.classes_ = self.classes_[self.classes_ != name]
-        return self
+        known, text = self._fitted(), self._text_of(name)
+        self.recognizer_ = known.forgotten(text)
+        # By its place: 1 and "1" are one class to the recognizer, but not equal.
+        self.classes_ = np.delete(self.classes_, known.class_names.index(text))
+        return self._warning_if_nothing_is_rejected()
 
     def save(self, path: str | Path) -> Path:
         """Write the model to a ``.safetensors`` file, or into a folder; ``gradmix predict`` reads it too."""
@@ -240,6 +237,16 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if "layers" in values and "layers" not in fields and backbone.layer_names:
                 values["layers"] = [list(backbone.layer_names)[-1]]
         return make_recipe(values | fields)
+
+    def _text_of(self, name: Any) -> str:
+        """What the recognizer calls a class, whose names are text: 2 may be its "2.0"."""
+        pairs = zip(self.classes_.tolist(), self._fitted().class_names, strict=True)
+        return next((text for label, text in pairs if label == name), str(name))
+
+    def _warning_if_nothing_is_rejected(self) -> Self:
+        if note := rejects_nothing(self.recognizer_.threshold):
+            warnings.warn(note, stacklevel=3)
+        return self
 
     def _images(self, X: Any) -> ImageSet:
         return plain_images(X, _wanted(self._fitted().recipe))

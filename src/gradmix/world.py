@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .errors import UserError
+from .errors import UserError, first_line
 
 
 class PeerLost(UserError):
@@ -174,5 +174,5 @@ class Processes(World):
         try:
             collective()
         except RuntimeError as error:  # what gloo and nccl raise when the other side is gone
-            why = str(error).strip().splitlines()[0].split(". ")[0]
+            why = first_line(error).split(". ")[0]
             raise PeerLost(f"another process of this run has ended or is out of reach ({why})") from error

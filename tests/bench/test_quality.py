@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ import torch
 
 from gradmix.bench import quality
 from gradmix.bench.quality import ARMS, arm_recipe, bench_quality
-from gradmix.bench.rounds import Timing
+from gradmix.bench.rounds import Timing, take_turns
+from gradmix.bench.step import StepSettings
 from gradmix.data import ImageSet, OpenSetData, custom_split
+from gradmix.errors import UserError
 from gradmix.training import Recipe, RunFolder, make_recipe
 
 
@@ -84,6 +87,24 @@ def test_a_stopped_arm_goes_on_with_the_steps_it_was_given(
     values = [[(p.steps, p.auroc, p.accuracy) for p in c[0].points] for c in (whole, again)]
     assert values[0] == values[1]
     assert RunFolder.open(tmp_path / "stopped" / "supcon-simclr").recipe().training.max_steps == 6
+
+
+def test_a_folder_answers_one_question_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quality, "step_seconds", lambda recipes, data: dict.fromkeys(recipes, 0.01))
+    data, recipe, arms = small_data(), small_recipe(), ARMS[:1]
+    bench_quality(data, recipe, 2 * 0.01 / 60, tmp_path, 1, arms)
+    other = make_recipe(recipe.flat() | {"lr": 0.5})
+    other_split = replace(data, split=replace(data.split, trial=1))
+    for asked in ((data, recipe, 1.0), (data, other, 2 * 0.01 / 60), (other_split, recipe, 2 * 0.01 / 60)):
+        with pytest.raises(UserError, match="other data, minutes or settings; choose another --out"):
+            bench_quality(*asked, tmp_path, 1, arms)
+
+
+def test_rounds_there_must_be() -> None:
+    with pytest.raises(UserError, match="--rounds must be at least 1, not 0"):
+        take_turns({"a": lambda: None}, "a", 0)
+    with pytest.raises(UserError, match="batch_size must be at least 1, not -5"):
+        StepSettings(batch_size=-5)
 
 
 def test_an_arm_with_more_views_takes_longer() -> None:

@@ -28,7 +28,7 @@ def gradmix(*words: str | Path) -> int:
 def test_training_leaves_a_whole_run(trained: Path) -> None:
     run = RunFolder.open(trained / "run")
     names = {file.name for file in run.path.iterdir()} - {"tensorboard"}
-    assert names == {"recipe.yaml", "run.json", "history.jsonl", "last.pt", "model.safetensors"}
+    assert names == {"recipe.yaml", "run.json", "history.jsonl", "last.pt", "model.safetensors", "run.lock"}
     facts = run.facts()
     assert facts["data"]["source"] == str(trained / "photos")
     assert facts["data"]["counts"] == dict.fromkeys(CLASSES, 12)
@@ -158,6 +158,7 @@ def test_protocols_of_the_literature(
     other = refused("evaluate", "run", *words[:2], "--trial", "0", *words[4:])
     assert "mnist trial 0 has other known classes than the run" in other
     assert "did you mean 'nno'" in refused("evaluate", "run", "--data-root", digits_root, "--score", "nn0")
+    Path("run/model.safetensors").unlink()
     assert gradmix("train", "--resume", "--out", "run", "--data-root", digits_root) == 0
 
 
@@ -181,6 +182,7 @@ def test_unreadable_images_are_skipped_and_counted(
     assert "left out 2 unreadable" in err
     assert "Warning" not in err
     assert RunFolder.open("new").facts()["data"]["counts"] == {"bar": 11, "disc": 11, "square": 12}
+    Path("new/model.safetensors").unlink()
     assert gradmix("train", "--resume", "--out", "new") == 0  # it remembers what to skip
     assert gradmix("predict", run, photos / "bar", "--skip-bad", "--format", "csv") == 0
     out, err = capsys.readouterr()

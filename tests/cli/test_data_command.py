@@ -11,6 +11,7 @@ from PIL import Image
 
 from gradmix.cli import data as command
 from gradmix.errors import UserError
+from gradmix.locks import claimed
 
 
 @pytest.fixture
@@ -128,4 +129,16 @@ def test_cache_is_shown_and_cleared_and_nothing_else(
     assert "unbounded" in shown["archives, unpacked"]
     assert gradmix_data("cache", "--clear") == 0
     assert capsys.readouterr().out == "freed 0.02 GB\n"
-    assert [p.name for p in (tmp_path / "cache").iterdir()] == ["cifar10"]
+    left = {p.relative_to(tmp_path / "cache").as_posix() for p in (tmp_path / "cache").rglob("*")}
+    assert left == {"cifar10", "decoded"}
+
+
+def test_what_is_being_filled_is_not_cleared(tmp_path: Path) -> None:
+    pixels = tmp_path / "cache/pixels"
+    for name in ("done", ".done.part", ".half.part"):
+        (pixels / name).mkdir(parents=True)
+    with claimed(pixels / ".half.lock"):
+        assert gradmix_data("cache", "--clear") == 0
+        assert {p.name for p in pixels.iterdir()} == {".half.part", ".half.lock", ".done.lock"}
+    assert gradmix_data("cache", "--clear") == 0
+    assert {p.name for p in pixels.iterdir()} == {".half.lock", ".done.lock"}

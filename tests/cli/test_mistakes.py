@@ -49,6 +49,11 @@ def test_folders_that_cannot_be_trained_on(train_refused: Refused, photos: Path)
     assert "what to train on?" in train_refused(source=None)
 
 
+def test_a_class_that_would_be_taken_for_a_rejection(train_refused: Refused, photos: Path) -> None:
+    (photos / "bar").rename(photos / "unknown")
+    assert "no class can be called 'unknown'" in train_refused()
+
+
 def test_a_class_with_fewer_images_than_neighbours(train_refused: Refused, photos: Path) -> None:
     for i in range(2, 12):
         (photos / "disc" / f"{i:02d}.png").unlink()
@@ -72,6 +77,13 @@ def test_a_class_with_fewer_images_than_neighbours(train_refused: Refused, photo
         (["--known", "bar"], "at least 2, and not all"),
         (["--n-known", "3"], "at least 2, and not all"),
         (["--protocol", "mnist"], "not both"),
+        (["--n-known", "2", "--split-seed", "-1"], "must not be negative, not -1"),
+        (["--split-seed", "3"], "--split-seed draws the known classes: give --n-known too"),
+        (["--family", "neal_2018"], "--family is about a protocol's splits: give --protocol too"),
+        (["--clip-norm", "-1"], "clip_norm must be positive"),
+        (["--method", "ce", "--label-smoothing", "1.5"], "label_smoothing must lie in [0, 1), not 1.5"),
+        (["--method", "ce+ssl", "--simclr-temperature", "-1"], "simclr_temperature must be positive"),
+        (["--method", "ce+ssl", "--lam", "-1"], "theta and lam must not be negative"),
         (["--lr", "1e30", "--warmup-steps", "0", "--log-every", "50"], "the loss became"),
     ],
 )
@@ -105,8 +117,10 @@ def test_resume_where_it_makes_no_sense(
 ) -> None:
     assert "holds no run" in refused("train", "--resume", "--out", "nowhere")
     assert not Path("nowhere").exists()
-    for words in (["--epochs", "9"], [photos], ["--recipe", "small"], ["--known", "bar,disc"]):
+    others = (["--epochs", "9"], [photos], ["--recipe", "small"], ["--known", "bar,disc"], ["--skip-bad"])
+    for words in others:
         assert "give only --out" in refused("train", "--resume", "--out", run, *words)
+    (run / "model.safetensors").unlink()  # else it is finished
     facts = (run / "run.json").read_text()
     (run / "run.json").write_text(facts.replace('"content_hash": "', '"content_hash": "0'))
     assert "the training images have changed" in refused("train", "--resume", "--out", run)
@@ -118,6 +132,7 @@ def test_resume_where_it_makes_no_sense(
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"\x80\x04K\x01."])
 def test_resume_from_a_damaged_state(content: bytes, run: Path, refused: Refused) -> None:
+    (run / "model.safetensors").unlink()
     (run / "last.pt").write_bytes(content)
     assert "last.pt is" in refused("train", "--resume", "--out", run)
 
@@ -127,6 +142,9 @@ def test_evaluate_what_cannot_be_evaluated(run: Path, trained: Path, refused: Re
     assert "nothing there is unknown: give --known DIR --unknown DIR" in refused("evaluate", run)
     test, others = trained / "test", trained / "others"
     assert "go together" in refused("evaluate", run, "--known", test)
+    words = ("--known", test, "--unknown", others, "--protocol", "mnist")
+    assert "give --protocol, or --known and --unknown, not both" in refused("evaluate", run, *words)
+    assert "--trial is about a protocol's splits" in refused("evaluate", run, "--trial", "1")
     both = ("--known", test, "--unknown", others)
     assert "detector nno learns from the training images" in refused("evaluate", run, *both, "--score", "nno")
     (trained / "test" / "bar").rename(trained / "test" / "barre")

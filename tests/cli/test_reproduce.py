@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from gradmix.cli import main
+from gradmix.errors import UserError
 from gradmix.experiments import EXPERIMENTS
+from gradmix.experiments.declaration import OpenSplit
+from gradmix.experiments.images import GeneratedImages, Material
+from gradmix.experiments.run import Runner
+from gradmix.training import Interrupted
 
 QUICK = ["reproduce", "table2", "--preset", "smoke", "--protocol", "mnist", "--method", "ce"]
 
@@ -47,6 +54,65 @@ def test_dry_run_trains_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.count("GradMix") == 15  # CIFAR+50 shares its trainings with CIFAR+10
     assert "other than in the paper: encoder: resnet18 → resnet8_16" in out
     assert not Path("out").exists()
+
+
+def test_dry_run_with_force_counts_what_is_done(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gradmix", *QUICK, "--out", "my out"])
+    assert main([*QUICK, "--out", "my out"]) == 0
+    result = json.loads(Path("my out/table2-smoke/result.json").read_text())
+    assert result["command"].endswith("--out 'my out'")  # can be pasted
+    capsys.readouterr()
+    assert main([*QUICK, "--out", "my out", "--dry-run"]) == 0
+    assert "all done before" in capsys.readouterr().out
+    assert main([*QUICK, "--out", "my out", "--dry-run", "--force"]) == 0
+    assert "1 trial to do, 1 training, 4 steps" in capsys.readouterr().out
+    assert Path("my out/table2-smoke/trials/mnist.ce.0.json").is_file()
+
+
+def test_dry_run_tells_what_has_no_data(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def only_mnist(self: GeneratedImages, data: OpenSplit, *asked: object) -> Material:
+        if data.protocol != "mnist":
+            raise UserError(f"no {data.protocol} data")
+        return real(self, data, *asked)  # type: ignore[arg-type]
+
+    real = GeneratedImages.material
+    monkeypatch.setattr(GeneratedImages, "material", only_mnist)
+    words = ["reproduce", "table2", "--preset", "smoke", "--protocol", "mnist,svhn", "--method", "ce"]
+    assert main([*words, "--dry-run", "--skip-missing"]) == 0
+    out = capsys.readouterr().out
+    assert "1 trial to do, 1 training, 4 steps" in out
+    assert "without data, left out: svhn (no svhn data)" in out
+
+
+def test_stopped_under_force_it_goes_on_without(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(self: Runner, *asked: object) -> None:
+        raise Interrupted(2, 4)
+
+    monkeypatch.setattr(Runner, "work", stop)
+    assert main([*QUICK, "--out", "out", "--force"]) == 130
+    assert "give the same command without --force to go on" in capsys.readouterr().err
+    assert main([*QUICK, "--out", "out"]) == 130
+    assert "give the same command again to go on" in capsys.readouterr().err
+
+
+def test_the_sheet_of_corruptions_takes_frost_from_the_data_folder(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    picture = Image.new("RGB", (64, 64), (90, 120, 200))
+    picture.save("photo.png")
+    words = ["data", "corrupt", "photo.png", "--size", "16", "--out", "sheet.png"]
+    assert main(words) == 0
+    assert capsys.readouterr().out == "sheet.png (frost: generated)\n"
+    (tmp_path / "no-data" / "frost").mkdir(parents=True)  # the data folder of these tests
+    picture.save(tmp_path / "no-data" / "frost" / "1.png")
+    assert main(words) == 0
+    assert capsys.readouterr().out == "sheet.png\n"
 
 
 @pytest.mark.slow
@@ -107,6 +173,7 @@ def test_no_recipe_field_is_mistaken_for_a_misspelt_option() -> None:
         (["table2", "--trials", "0"], "--trials takes how many"),
         (["table2", "--trials", "9"], "no trial 5 of mnist"),
         (["table2", "--max-steps", "0"], "--max-steps must be at least 1"),
+        (["table4", "--family", "nonsense"], "no family of splits 'nonsense'"),
         (
             ["table2", "--batch-sise", "3"],
             "no option or recipe field 'batch_sise'; did you mean 'batch_size'",

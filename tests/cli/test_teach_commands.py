@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -84,6 +87,48 @@ def test_enroll_and_forget(trained: Path, run: Path, capsys: pytest.CaptureFixtu
     assert gradmix("forget", run, "--name", "cross") == 0
     assert capsys.readouterr().out == "cross is forgotten; the model knows 3 classes\n"
     assert load(run).class_names == CLASSES
+
+
+def test_forget_says_when_nothing_is_rejected_any_more(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gradmix("calibrate", run, "--false-reject", "0.12") == 0
+    capsys.readouterr()
+    assert gradmix("forget", run, "--name", "disc") == 0
+    out, err = capsys.readouterr()
+    assert out == "disc is forgotten; the model knows 2 classes\n"
+    assert "note: 6 images cannot bound false rejects by 0.12 (8 would do): nothing is rejected;" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_calibrate_and_explain_count_what_they_leave_out(
+    trained: Path, run: Path, capsys: pytest.CaptureFixture[str], refused: Refused
+) -> None:
+    folder = Path(shutil.copytree(trained / "test", "test"))
+    (folder / "bar" / "bad.png").write_text("no image")
+    assert "bad.png" in refused("calibrate", run, "--images", folder)
+    assert gradmix("calibrate", run, "--images", folder, "--skip-bad") == 0
+    out, err = capsys.readouterr()
+    assert "from 12 held-out known images" in out
+    assert "bad.png" in err
+    assert "--skip-bad goes with --images" in refused("calibrate", run, "--skip-bad")
+    assert gradmix("explain", run, folder / "bar", "--out", "why", "--skip-bad") == 0
+    assert capsys.readouterr().err.splitlines()[-1] == "left out 1 unreadable images"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names are text")
+def test_names_that_are_not_utf8(trained: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("odd").mkdir()
+    for i in range(4):
+        name = os.fsdecode(b"odd/gr\xfcn %d.png" % i)
+        shutil.copy(trained / "others" / "cross" / f"0{i}.png", name)
+    assert gradmix("explain", run, "odd", "--out", "why") == 0
+    assert r"odd/gr\udcfcn 0.png: " in capsys.readouterr().out
+    data = json.loads(Path("why/explain.json").read_text(encoding="utf-8"))["images"]
+    assert Path(data[0]["source"]).is_file()
+    assert r"gr\udcfcn 0.png" in Path("why/explain.html").read_text(encoding="utf-8")
+    model = run / "model.safetensors"
+    save(replace(load(run), threshold=Threshold(1e9, 0.2, 9, guaranteed=True)), model)  # rejects all
+    assert gradmix("discover", run, "odd", "--out", "groups", "--min-size", "2") == 0
+    assert gradmix("enroll", run, "--name", "novel", "--group", "groups/1") == 0
 
 
 def test_enroll_and_forget_refuse(trained: Path, run: Path, refused: Refused) -> None:
@@ -173,3 +218,16 @@ def test_train_with_the_recipe_that_trains_nothing(photos: Path, capsys: pytest.
     assert gradmix("predict", "new", photos / "bar", "--format", "csv") == 0
     assert len(capsys.readouterr().out.splitlines()) == 13
     assert load("new").network.feature_dim == 64  # the encoder's own features
+
+
+def test_a_finished_run_keeps_what_was_changed_since(
+    run: Path, trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["forget", str(run), "--name", "bar"]) == 0
+    before = (run / "model.safetensors").read_bytes()
+    capsys.readouterr()
+    assert main(["train", "--resume", "--out", str(run)]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{run / 'model.safetensors'}\n"
+    assert "is finished; delete model.safetensors in it to have it made again" in err
+    assert (run / "model.safetensors").read_bytes() == before

@@ -102,6 +102,7 @@ def test_damaged_images_say_what_is_wrong(tmp_path: Path) -> None:
         (empty, "0 bytes"),
         (b"GIF89a but not really", "cannot be opened|not an image|damaged"),
         (b"hello", "not an image"),
+        (encoded(Image.new("RGB", (8, 8)), "EPS"), "not an image in a known format"),  # no Ghostscript
         (whole[: len(whole) // 2], "damaged.*truncated"),
         (tmp_path / "missing.png", "cannot be opened"),
         (tmp_path, "cannot be opened"),

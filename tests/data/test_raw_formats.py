@@ -229,6 +229,10 @@ def test_damaged_tiny_imagenet(tmp_path: Path, save_image: Callable[..., None]) 
     annotations.write_text("val_0.JPEG\tn01\nval_1.JPEG n01\n")
     with pytest.raises(UserError, match=r"val_annotations.txt, line 2"):
         load_images(tmp_path, split="val")
+    for outside in ("../../secret.png", str(tmp_path / "secret.png"), ""):
+        annotations.write_text(f"{outside}\tn01\n")
+        with pytest.raises(UserError, match=r"is not the name of a file in"):
+            load_images(tmp_path, split="val")
     annotations.write_text("val_7.JPEG\tn01\n")
     with pytest.raises(UserError, match=r"val_7.JPEG"):
         load_images(tmp_path, split="val")

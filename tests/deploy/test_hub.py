@@ -16,7 +16,7 @@ from safetensors import safe_open
 
 from gradmix import OpenSetClassifier
 from gradmix.cli import main
-from gradmix.deploy.hub_push import push_model
+from gradmix.deploy.hub_push import _evaluation, push_model
 from gradmix.deploy.model_card import model_card
 from gradmix.errors import UserError
 from gradmix.hub_file import HubAddress, hub_address
@@ -74,7 +74,8 @@ def test_given_and_got(
     auroc = json.loads((run / "evaluation.json").read_text())["metrics"]["knn"]["auroc"]
     assert f"| AUROC | {100 * auroc:.1f} |" in card
     assert "bar, disc, square" in card
-    assert str(trained) not in card.split("## Measured")[0]
+    assert str(trained) not in card
+    assert "On images of the owner's: 12 known and 6 unknown images" in card
     # The same answers from there as from here, by every door.
     image = str(trained / "test" / "disc" / "00.png")
     capsys.readouterr()
@@ -180,3 +181,24 @@ def test_a_card_holds_together_whatever_the_classes_are_called(run: Path) -> Non
     assert "## Measured" not in card
     many = replace(odd, class_names=tuple(f"class {i}" for i in range(200)))
     assert "class 99 and 100 more" in model_card(many, "me/odd")
+
+
+def test_a_card_names_protocols_and_no_folders(run: Path) -> None:
+    measured = {"metrics": {"knn": {"auroc": 0.9}}, "known test images": 5, "unknown test images": 4}
+    card = model_card(load(run), "me/x", measured | {"test": "/home/me/photos and /home/me/others"})
+    assert "/home/me" not in card
+    assert "On images of the owner's: 5 known and 4 unknown images, per cent." in card
+    of_protocol = measured | {"test": "mnist, trial 0 (arpl_2020)", "split": "c0ffee"}
+    assert r"On mnist, trial 0 (arpl\_2020): 5 known" in model_card(load(run), "me/x", of_protocol)
+
+
+def test_numbers_of_a_model_that_has_changed_are_left_out(run: Path) -> None:
+    file, measured = run / "model.safetensors", run / "evaluation.json"
+    assert _evaluation(file) == (None, "")
+    found = {"metrics": {"knn": {"auroc": 0.9}}}
+    measured.write_text(json.dumps(found))
+    assert _evaluation(file) == (found, "")
+    os.utime(measured, ns=(0, file.stat().st_mtime_ns - 1))
+    nothing, note = _evaluation(file)
+    assert nothing is None
+    assert note == f"{measured} is older than the model and not in the card; run: gradmix evaluate"

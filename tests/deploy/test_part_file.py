@@ -69,6 +69,19 @@ def test_what_is_there_is_not_replaced_unasked(out: Path) -> None:
     assert out.read_text() == "new\n"
 
 
+def test_started_over_stopped_and_resumed(out: Path) -> None:
+    """What counts is counted from the new beginning, not from where the old bytes ended."""
+    begin(out, 9)
+    with PartFile(out, ABOUT, force=True) as part:
+        part.append("a\n", {"rows": 1})
+        part.append("b\n", {"rows": 1})
+    with PartFile(out, ABOUT) as part:
+        assert part.rows == 2
+        part.append("c\n", {"rows": 1})
+        part.finish()
+    assert out.read_text() == "a\nb\nc\n"
+
+
 def test_damage_is_named(out: Path) -> None:
     begin(out, 3)
     part, journal = Path(f"{out}.part"), Path(f"{out}.part.json")

@@ -15,7 +15,8 @@ import pytest
 from PIL import Image
 
 from gradmix.cli import main
-from gradmix.deploy import Inputs, answers, predict_to_file, stream
+from gradmix.deploy import Inputs, answers, predict_file, predict_to_file, stream
+from gradmix.errors import UserError
 from gradmix.recognition import load
 from tests.training.tiny import CLASSES
 
@@ -169,6 +170,20 @@ def test_another_model_or_list_is_not_mixed_in(photos: Path, run: Path, refused:
     assert len(rows_of(Path("a.csv"))) == 12
 
 
+def test_a_model_that_changes_while_it_is_read(
+    photos: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loaded_and_changed(file: Path) -> Any:
+        found = load(file)
+        assert gradmix("forget", run, "--name", "disc") == 0
+        return found
+
+    monkeypatch.setattr(predict_file, "load", loaded_and_changed)
+    with pytest.raises(UserError, match=r"model.safetensors is being changed; run this again"):
+        predict_to_file(run, Inputs.of_paths([photos]), Path("a.csv"))
+    assert not list(Path().glob("a.csv*"))
+
+
 def test_mistakes_are_one_line_and_leave_nothing(photos: Path, run: Path, refused: Refused) -> None:
     there = {*Path().rglob("*")}
     to_file = ("predict", run, photos, "--out")
@@ -180,6 +195,8 @@ def test_mistakes_are_one_line_and_leave_nothing(photos: Path, run: Path, refuse
     assert "no model at" in refused("predict", "nowhere", photos, "--out", "a.csv")
     assert "give IMAGES or --list, not both" in refused("predict", run, photos, "--list", "files.txt")
     assert "--list files.txt cannot be read: No such file" in refused("predict", run, "--list", "files.txt")
+    assert "--list '' cannot be read: No such file" in refused("predict", run, "--list", "")
+    assert "give IMAGES or --list, not both" in refused("predict", run, photos, "--list", "")
     assert "--force goes with --out" in refused("predict", run, photos, "--force")
     assert "--ray goes with --out" in refused("predict", run, photos, "--ray")
     assert "the suffix says it" in refused(*to_file, "a.csv", "--format", "csv")

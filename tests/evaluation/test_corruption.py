@@ -40,18 +40,23 @@ def test_evaluation_sees_every_corrupted_set_in_order() -> None:
     def brightness_of(batch: torch.Tensor) -> float:
         return float(batch.double().mean()) / 255
 
-    result = evaluate_corruption(images, brightness_of, ["brightness", "contrast"], seed=3)
+    result = evaluate_corruption(
+        brightness_of(images),
+        lambda name, severity: brightness_of(corrupt(images, name, severity, seed=3)),
+        ["brightness", "contrast"],
+    )
     assert result.clean == brightness_of(images)
+    assert list(result.accuracy) == ["brightness", "contrast"]
     for name, row in result.accuracy.items():
         assert list(row) == [brightness_of(corrupt(images, name, s, seed=3)) for s in range(1, 6)]
 
 
 def test_a_misspelt_name_is_told_before_any_work() -> None:
-    def never(batch: torch.Tensor) -> float:
+    def never(name: str, severity: int) -> float:
         raise AssertionError("must not be asked")
 
     with pytest.raises(UserError, match="did you mean 'snow'"):
-        evaluate_corruption(torch.zeros(1, 1, 4, 4, dtype=torch.uint8), never, ["fog", "snwo"])
+        evaluate_corruption(0.9, never, ["fog", "snwo"])
 
 
 @pytest.mark.parametrize("table", [{}, {"fog": []}, {"fog": [0.1, 0.2], "snow": [0.1]}])

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from gradmix.data.corruptions import CORRUPTIONS
 from gradmix.errors import UserError
 from gradmix.experiments.declaration import Data
-from gradmix.experiments.images import GeneratedImages, Material
-from gradmix.experiments.measures import MEASURES, Subject
+from gradmix.experiments.images import GeneratedImages, Material, StoredImages
+from gradmix.experiments.measures import MEASURES, Subject, corruption
+from gradmix.experiments.measures.attention import _in_turn
 from gradmix.experiments.trainings import Store, with_detection
 
 from .conftest import smoke_runner
@@ -145,6 +147,60 @@ def test_maps_show_the_same_images_in_every_arm(root: Path) -> None:
         assert heat.shape == (len(images[0]), 16, 16)
         assert float(heat.max()) == pytest.approx(1.0)
         assert len(images[0]) == 8
+
+
+@pytest.mark.parametrize("bench", ["cifar10", "tinyimagenet"])
+def test_maps_show_eight_of_each_kind_and_measure_more(root: Path, bench: str) -> None:
+    """Also of six known and four unknown classes."""
+    one = subject(root, "fig-maps", "gradmix", bench)
+    found = MEASURES["maps"].at_end(one)
+    for kind in ("known", "unknown"):
+        images = found.pictures[f"{kind}/image"]
+        assert len(images) == 8
+        assert len({bytes(image.flatten().tolist()) for image in images}) == 8
+    assert one.unknown is not None
+    many = (min(512, len(one.test)), min(512, len(one.unknown)))
+    assert found.notes == (f"Coverage is the mean over {many[0]} known and {many[1]} unknown test images",)
+    assert 0 < found.metrics["spread"] < 1
+
+
+@pytest.mark.parametrize(
+    ("classes", "chosen"),
+    [
+        ("aaabbbcc", [0, 1, 3, 4, 6]),  # two of the first two
+        ("abcdefghij", [0, 2, 4, 7, 9]),  # more classes than places: evenly
+        ("aaa", [0, 1, 2]),
+        ("abab", [0, 2, 1, 3]),  # class by class
+        ("", []),
+    ],
+)
+def test_classes_take_turns(classes: str, chosen: list[int]) -> None:
+    assert _in_turn(classes, 5) == chosen
+
+
+def test_the_index_of_the_recipe_is_used(root: Path) -> None:
+    pytest.importorskip("faiss")
+    [trial] = smoke_runner(
+        "table2", root, protocols=["cifar10"], methods=["gradmix"], overrides={"knn_index": "ivf"}
+    ).plan.trials
+    plain = subject(root, "table2", "gradmix").recognizer
+    assert plain.knn.index == "exact"
+    assert with_detection(plain, trial.recipe).knn.index == "ivf"
+
+
+def test_frost_lies_beside_the_data(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, colour in (("given", 200), ("usual", 100)):
+        (tmp_path / name / "frost").mkdir(parents=True)
+        Image.new("RGB", (64, 64), (colour, colour, colour)).save(tmp_path / name / "frost" / "1.png")
+    monkeypatch.setenv("GRADMIX_DATA", str(tmp_path / "usual"))
+    one = subject(root, "table5", "gradmix")
+
+    def origin(data_root: Path | None) -> str:
+        return corruption._frost(replace(one, images=StoredImages(data_root))).origin
+
+    assert origin(tmp_path / "given") == str(tmp_path / "given" / "frost")
+    assert origin(None) == str(tmp_path / "usual" / "frost")
+    assert origin(tmp_path) == "generated"  # not what lies elsewhere
 
 
 def test_diversity_has_logit_scores_only_with_a_classifier(root: Path) -> None:

@@ -109,6 +109,7 @@ def test_a_yaml_file_is_a_row(tmp_path: Path) -> None:
         ("m.yaml", "gama_max: 1", "no recipe field .*'gama_max'; did you mean 'gamma_max'"),
         ("m.yaml", "method: gradmx", "no method 'gradmx'; did you mean 'gradmix'"),
         ("m.yaml", "- 1", "must be a list of 'field: value' lines"),
+        ("m.yaml", "seed: 3", "seed: every trial has its own, its number; choose trials with --trials"),
     ],
 )
 def test_mistakes_are_told(tmp_path: Path, name: str, content: str | None, complaint: str) -> None:
@@ -122,6 +123,54 @@ def test_a_row_of_that_name_is_there_already(tmp_path: Path) -> None:
     (tmp_path / "gradmix.yaml").write_text("gamma_max: 0.9")
     with pytest.raises(UserError, match="table2 has a row 'gradmix' already"):
         smoke_runner("table2", tmp_path, own=[own_arm(str(tmp_path / "gradmix.yaml"))])
+
+
+@pytest.mark.parametrize(
+    ("files", "complaint"),
+    [
+        ({"a/mine.yaml": "k: 5", "b/mine.yaml": "k: 7"}, "two rows of your own are called 'mine'"),
+        ({"a/one.py": CODE, "b/two.py": CODE}, "two rows of your own are called 'centred'"),
+        ({"a.yaml": "label: New", "b.yaml": "label: New"}, "there is a row labelled 'New' already; give b"),
+        ({"a.yaml": "label: GradMix"}, "there is a row labelled 'GradMix' already; give a another label"),
+        ({"openmax.yaml": "k: 5"}, "table2 has a row 'openmax' already"),
+    ],
+)
+def test_no_two_rows_share_a_name(tmp_path: Path, files: dict[str, str], complaint: str) -> None:
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=complaint):
+        smoke_runner("table2", tmp_path, own=[own_arm(str(tmp_path / name)) for name in files])
+
+
+def test_what_cannot_be_measured_is_not_trained(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="S_M is compared between arms of the method gradmix, and centred is"):
+        smoke_runner("fig-area", tmp_path, own=[own_arm(str(file))])
+
+
+def test_a_row_keeps_the_queue_it_asks_for(tmp_path: Path) -> None:
+    (tmp_path / "long.yaml").write_text("method: moco\nqueue_size: 48\n")
+    own = [own_arm(str(tmp_path / "long.yaml"))]
+    runner = smoke_runner("fig-ssl", tmp_path, protocols=["resnet18"], methods=["moco-none"], own=own)
+    assert [trial.recipe.objective.queue_size for trial in runner.plan.trials] == [32, 48]
+
+
+def test_an_edited_file_is_another_version(file: Path, tmp_path: Path) -> None:
+    settings = tmp_path / "m.yaml"
+    settings.write_text("k: 5")
+    before = [own_arm(str(file)).code, own_arm(str(settings)).code]
+    file.write_text(CODE + "\n")
+    settings.write_text("k: 6")
+    after = [own_arm(str(file)).code, own_arm(str(settings)).code]
+    assert all(before)
+    assert all(a != b for a, b in zip(before, after, strict=True))
+
+
+def test_a_row_in_grey_runs_beside_one_in_colour(tmp_path: Path) -> None:
+    (tmp_path / "grey.yaml").write_text("channels: 1\nmixer: none\n")
+    own = [own_arm(str(tmp_path / "grey.yaml"))]
+    result = smoke_runner("table2", tmp_path, protocols=["cifar10"], methods=["ce"], own=own).run()
+    assert [trial.recipe["channels"] for trial in result.trials] == [3, 1]
 
 
 def test_a_class_that_is_not_there(file: Path) -> None:

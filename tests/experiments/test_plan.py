@@ -7,6 +7,7 @@ import pytest
 from gradmix.data import ImageSet
 from gradmix.errors import UserError
 from gradmix.experiments import PRESETS, get_experiment
+from gradmix.experiments.declaration import Arm
 from gradmix.experiments.images import GeneratedImages
 from gradmix.experiments.plan import Plan, make_plan, steps_of
 from gradmix.experiments.recipes import one_stage_earlier
@@ -86,10 +87,59 @@ def test_two_steps_have_a_folder_of_their_own() -> None:
     assert plan("table2", "paper", max_steps=2).folder == "table2-paper-2-steps"
 
 
-def test_layers_follow_the_number_of_stages() -> None:
-    [trial] = plan("fig-layers", methods=["conv4+5"], trials=[0]).trials
-    assert trial.recipe.objective.layers == ("conv3_2", "conv4_2")
+def test_a_training_cut_short_is_not_taken_for_a_whole_one() -> None:
+    """It keeps no snapshots and a small index; by its recipe alone it could be the preset's own."""
+    whole, cut = (
+        plan("table2", protocols=["cifar10"], methods=["gradmix"], trials=[0], max_steps=steps).trials[0]
+        for steps in (None, 2000)
+    )
+    assert whole.recipe == cut.recipe
+    assert whole.training != cut.training
+
+
+def test_other_splits_have_a_folder_of_their_own() -> None:
+    assert plan("table2", family="neal_2018").folder == "table2-cpu-neal_2018"
+    assert plan("table2", family="neal_2018", max_steps=2).folder == "table2-cpu-neal_2018-2-steps"
+    for name in ("table2", "table4"):  # of which the second takes no split at all
+        with pytest.raises(UserError, match="no family of splits 'nonsense'"):
+            plan(name, family="nonsense")
+
+
+@pytest.mark.parametrize(
+    ("choices", "layers"),
+    [
+        ({}, ("conv3_2", "conv4_2")),
+        ({"encoder": "conv7_16"}, ("conv3_2", "conv4_2")),
+        ({"encoder": "resnet18"}, ("conv4_2", "conv5_2")),
+        ({"encoder": "resnet10_16"}, ("conv4_2", "conv5_2")),
+        ({"layers": "conv5_2"}, ("conv4_2",)),
+        ({"layers": "conv3_2+layer3.0"}, ("conv2_2", "layer3.0")),
+        ({"layers": "conv4_2", "encoder": "resnet34"}, ("conv4_2",)),
+    ],
+)
+def test_layers_follow_the_number_of_stages(choices: dict[str, str], layers: tuple[str, ...]) -> None:
+    [trial] = plan("fig-layers", methods=["conv4+5"], trials=[0], overrides=choices).trials
+    assert trial.recipe.objective.layers == layers
     assert one_stage_earlier("layer3.1") == "layer3.1"
+
+
+def test_layers_follow_the_encoder_of_any_preset() -> None:
+    [trial] = plan(
+        "table2",
+        "paper",
+        protocols=["mnist"],
+        methods=["gradmix"],
+        trials=[0],
+        overrides={"encoder": "resnet8_16"},
+    ).trials
+    assert trial.recipe.objective.layers == ("conv4_2",)
+
+
+def test_images_are_shared_by_rows_that_see_them_alike() -> None:
+    grey = Arm("grey", "Grey", {"channels": 1}, code="1")
+    colour, other = plan("table2", protocols=["cifar10"], methods=["gradmix"], own=[grey], trials=[0]).trials
+    assert colour.place[:3] == other.place[:3]
+    assert (colour.place[3], other.place[3]) == (3, 1)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +153,7 @@ def test_layers_follow_the_number_of_stages() -> None:
         ({"overrides": {"lr": "fast"}}, "lr must be a number"),
         ({"trials": [7]}, "no trial 7"),
         ({"family": "arpl"}, "no family of splits 'arpl'"),
+        ({"overrides": {"layers": "conv2_2"}}, "nothing takes the place of conv2 in resnet8_16"),
     ],
 )
 def test_mistakes_name_the_way_out(choices: dict[str, object], complaint: str) -> None:

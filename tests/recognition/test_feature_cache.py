@@ -18,6 +18,7 @@ from gradmix.data import ImageSet, cache_root
 from gradmix.errors import UserError
 from gradmix.models import Network
 from gradmix.recognition import cached_extract, extract, feature_cache
+from gradmix.recognition.backbone import Backbone
 from gradmix.training import make_recipe
 from gradmix.training.session import build_network
 from gradmix.views import Normalizer
@@ -96,6 +97,7 @@ def test_other_code_is_another_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     net = network()
     before = feature_cache.features_key(net, NORMALIZER, images())
     sources = feature_cache._code_of(net)
+    assert sources is not None
     assert {file.name for file in sources} >= {"network.py", "resnet.py", "normalize.py", "extract.py"}
     edited = tmp_path / "resnet.py"
     edited.write_bytes(next(f for f in sources if f.name == "resnet.py").read_bytes() + b"\n# changed\n")
@@ -103,6 +105,31 @@ def test_other_code_is_another_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         feature_cache, "_code_of", lambda _: [edited if f.name == "resnet.py" else f for f in sources]
     )
     assert feature_cache.features_key(net, NORMALIZER, images()) != before
+
+
+def test_code_without_a_file_is_not_cached(monkeypatch: pytest.MonkeyPatch, runs: list[int]) -> None:
+    """Written in a notebook, it may be another one the next time, with the same name and weights."""
+
+    class OfANotebook(torch.nn.ReLU):
+        __module__ = "__main__"
+
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    net = network()
+    net.encoder.relu = OfANotebook()
+    cached_extract(net, NORMALIZER, images())
+    cached_extract(net, NORMALIZER, images())
+    assert len(runs) == 2
+    assert not (cache_root() / "features").exists()
+
+
+def test_the_layer_of_a_backbone_is_in_the_key() -> None:
+    module = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.Conv2d(4, 4, 3))
+    keys = set()
+    for layer in ("0", "1"):
+        net = Network(Backbone(module, layer, channels=1, image_size=8), 4, 4, "none", 0)
+        net.load_state_dict({name: torch.ones_like(value) for name, value in net.state_dict().items()})
+        keys.add(feature_cache.features_key(net, NORMALIZER, images()))
+    assert len(keys) == 2
 
 
 def _cut(file: Path) -> None:

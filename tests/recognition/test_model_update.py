@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from safetensors import safe_open
+from safetensors.torch import save_file
 
 from gradmix.errors import UserError
 from gradmix.recognition import Recognizer, fit, load, model_file, save, update_model
@@ -118,6 +120,18 @@ def test_old_leftovers_of_killed_writers_are_removed(model: Path) -> None:
     update_model(model, lambda r: r)
     assert not old.exists()
     assert young.exists()
+
+
+@pytest.mark.parametrize("init", ["/nowhere/weights.pth", "hf://nobody/nothing", None])
+def test_where_weights_came_from_is_not_obeyed(model: Path, init: str | None) -> None:
+    """A file from elsewhere must not make this machine open or fetch another; older ones do not say."""
+    with safe_open(model, framework="pt") as file:
+        about = json.loads(file.metadata()["gradmix"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+    about["recipe"] = {k: v for k, v in about["recipe"].items() if k != "init"}
+    about["recipe"] |= {} if init is None else {"init": init}
+    save_file(tensors, model, metadata={"gradmix": json.dumps(about)})
+    assert load(model).recipe.model.init == ""
 
 
 @pytest.mark.slow

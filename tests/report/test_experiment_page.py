@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from gradmix.report.experiment_tables import (
     joined,
     split_headers,
     to_latex,
+    to_markdown,
 )
 
 EVIL = "<script>alert('α & β')</script>"
@@ -130,6 +132,42 @@ def test_what_a_reader_must_know() -> None:
     html = render(experiment_page(result("table2", *TWO)))
     for detail in ("split hashes", "versions", "seeds", "the same split twice", "AUROC against steps"):
         assert detail in html
+
+
+def test_the_family_and_its_repeated_splits_are_told_everywhere() -> None:
+    found = result("table2", *TWO)
+    [said] = [fact for fact in facts(found) if fact.startswith("Splits")]
+    assert said == "Splits: family arpl_2020; the same classes: CIFAR10, trials 0 and 1."
+    assert said in to_markdown(found)
+    assert f"% {said}" in to_latex(found)
+    assert "CIFAR10, trials 0 and 1" in render(experiment_page(found))
+
+
+def test_only_trials_that_ran_repeat_a_split() -> None:
+    later = (TWO[0], trial("cifar10", "gradmix", 2, auroc=0.7))
+    for found in (result("table2", later[0]), result("table2", *later)):
+        assert "Splits: family arpl_2020." in facts(found)
+
+
+def test_a_split_that_all_trials_take_is_repeated() -> None:
+    three = [trial("tinyimagenet", "gradmix", number, auroc=0.7) for number in range(3)]
+    told = " ".join(facts(result("table2", *three)))
+    assert "the same classes: TinyImageNet, trials 0, 1 and 2." in told
+    assert "the same classes" not in " ".join(facts(result("table2", *three, preset="paper")))
+
+
+def test_without_splits_there_is_no_family() -> None:
+    assert not [fact for fact in facts(result("table4")) if "family" in fact]
+    assert "Splits: family arpl_2020." in facts(result("table3"))  # twenty classes of a split, on a CPU
+
+
+def test_seeds_hashes_and_versions_are_one_line() -> None:
+    line = "Seeds: 0, 1. Split hashes: CIFAR10 abc. Versions: gradmix 1."
+    assert f"- {line}\n" in to_markdown(result("table2", *TWO))
+    differ = (TWO[0], replace(TWO[1], versions={"gradmix": "2"}))
+    told = " ".join(facts(result("table2", *differ)))
+    assert "Versions: they differ between trials: gradmix 1; or gradmix 2." in told
+    assert "they differ between trials" in render(experiment_page(result("table2", *differ)))
 
 
 def test_a_training_that_two_trials_share_is_counted_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -227,3 +228,22 @@ def test_openapi_documents_every_endpoint(served: Served) -> None:
     assert document["paths"]["/v1/enroll"]["post"]["security"] == [{"token": []}]
     assert "token" in document["components"]["securitySchemes"]
     assert "http://" not in json.dumps(document).replace("http://127.0.0.1:7860", "")
+
+
+def test_a_model_that_rejects_nothing_any_more_says_so(served: Served) -> None:
+    client = served()
+    assert "note" not in client.post("/v1/forget", params={"name": "bar"}).json()
+    told = client.post("/v1/forget", params={"name": "disc"}).json()
+    assert "6 images cannot bound false rejects by 0.1 (9 would do): nothing is rejected" in told["note"]
+
+
+def test_a_disk_that_cannot_be_written_is_a_503(served: Served) -> None:
+    client = served()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "touch", _read_only)
+        line = refused(client.post("/v1/forget", params={"name": "bar"}), 503)
+    assert line == "cannot change model.safetensors: no lock file beside it (Read-only file system)"
+
+
+def _read_only(path: Path) -> None:
+    raise OSError(errno.EROFS, "Read-only file system")

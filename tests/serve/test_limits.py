@@ -43,6 +43,8 @@ def test_whose_bucket() -> None:
     assert client_key("10.0.0.1") != client_key("10.0.0.2")
     assert client_key("2001:db8::1") == client_key("2001:db8::ffff:1")
     assert client_key("2001:db8:0:1::1") != client_key("2001:db8::1")
+    assert client_key("::ffff:10.0.0.1") == client_key("10.0.0.1")  # where the server listens on ::
+    assert client_key("::ffff:10.0.0.1") != client_key("::ffff:10.0.0.2")
     assert client_key("not an address") == "not an address"
 
 
@@ -61,6 +63,8 @@ def test_a_budget_is_taken_and_given_back() -> None:
 def test_limits_must_make_sense() -> None:
     with pytest.raises(UserError, match="images must be at least 1"):
         Limits(images=0)
+    with pytest.raises(UserError, match=r"pixels must be at most 89,478,485, .*, not 100,000,000"):
+        Limits(pixels=100_000_000)
     with pytest.raises(UserError, match="rate"):
         Limits(rate=-1)
     with pytest.raises(UserError, match="rate"):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from pathlib import Path
 
 import pytest
 
+from gradmix import atomic
 from gradmix.errors import UserError
-from gradmix.recognition import update_model
+from gradmix.recognition import model_file, update_model
 from gradmix.serve.live_model import LiveModel
+from gradmix.serve.refusal import Refusal
 from gradmix.serve.verdicts import judge
 from tests.training.tiny import CLASSES, tiny_images
 
@@ -23,6 +26,7 @@ def test_changes_are_on_disk_and_in_use(model: Path) -> None:
     before = live.current
     live.change(lambda known: known.enrolled("cross", crosses()))
     assert live.current.recognizer.class_names == (*CLASSES, "cross")
+    assert not live.refresh()  # its own change is not news
     assert live.current.number == before.number + 1
     assert before.recognizer.class_names == CLASSES  # who holds it goes on with it
     assert LiveModel(model).current.recognizer.class_names == (*CLASSES, "cross")
@@ -46,7 +50,7 @@ def test_a_broken_file_is_not_taken_over(model: Path, capsys: pytest.CaptureFixt
     whole = model.read_bytes()
     model.write_bytes(whole[:1000])
     assert not live.refresh()
-    assert "model.safetensors is truncated" in live.problem
+    assert live.problem.startswith("model.safetensors is truncated")  # and not where it lies
     assert "still serving the model of before" in capsys.readouterr().err
     assert live.current.recognizer.class_names == CLASSES
     assert not live.refresh()  # and is not complained about every second
@@ -101,3 +105,34 @@ def test_explaining_has_a_network_of_its_own(model: Path) -> None:
     assert served.explainer is served.explainer
     assert served.explainer.network is not served.recognizer.network
     assert served.explainer.knn is served.recognizer.knn
+
+
+def test_a_model_of_the_hub_is_not_changed(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file is in the Hub's cache folder, where others take it for what the Hub has."""
+    monkeypatch.setattr(model_file, "fetched", lambda address: model)
+    live, before = LiveModel("hf://me/shapes"), model.read_bytes()
+    with pytest.raises(UserError, match="hf://me/shapes cannot be changed there"):
+        live.change(lambda known: known.forgotten("bar"))
+    assert model.read_bytes() == before
+    assert live.current.number == 1
+
+
+def test_a_full_disk_is_not_the_clients_mistake(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(part: Path, path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    live = LiveModel(model)
+    monkeypatch.setattr(atomic.os, "replace", full)
+    with pytest.raises(Refusal) as refused:
+        live.change(lambda known: known.forgotten("bar"))
+    assert refused.value.status == 503
+    assert refused.value.reason == "could not write model.safetensors: No space left on device"
+    assert live.current.recognizer.class_names == CLASSES
+
+
+def test_where_the_model_lies_is_not_told(model: Path) -> None:
+    live = LiveModel(model.parent)
+    model.unlink()
+    with pytest.raises(UserError, match=r"no model at ") as told:
+        live.change(lambda known: known.forgotten("bar"))
+    assert str(model.parent) not in str(told.value)

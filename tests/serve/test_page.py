@@ -84,6 +84,7 @@ def test_teaching_needs_the_token_a_group_and_a_name(visits: Visits, model: Path
         {"files": "x"},
         {"files": ["x"]},
         {"files": [{"name": "a", "data": "no base64!"}]},
+        {"files": [{"name": "a", "data": "ü"}]},
         {"files": [{}]},
         {"files": [{"data": base64.b64encode(b"no image").decode()}]},
         {"files": [{"data": base64.b64encode(png_of("bar")).decode()}] * 21},

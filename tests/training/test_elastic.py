@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -28,9 +29,14 @@ RECIPE = FIELDS | {
 }
 
 
-def start(folder: Path, *words: str, restarts: int = 0) -> subprocess.Popen[str]:
-    """``torchrun … -m gradmix …`` with two workers."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+TWO_WORKERS = ("--standalone", "--nproc-per-node", "2")
+
+
+def start(
+    folder: Path, *words: str, restarts: int = 0, how: tuple[str, ...] = TWO_WORKERS
+) -> subprocess.Popen[str]:
+    """``torchrun … -m gradmix …``."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", *how]
     known = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC")}
     return subprocess.Popen(
         [*launcher, "--max-restarts", str(restarts), "-m", "gradmix", *words],
@@ -57,13 +63,16 @@ def wait_for_step(process: subprocess.Popen[str], run: RunFolder, step: int) -> 
         time.sleep(0.01)
 
 
+def children(process: subprocess.Popen[str]) -> list[str]:
+    return Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+
+
 def worker(process: subprocess.Popen[str], rank: int) -> int:
     """The process id of a worker."""
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    for child in children:
+    for child in children(process):
         if f"RANK={rank}" in Path(f"/proc/{child}/environ").read_text().split("\0"):
             return int(child)
-    raise AssertionError(f"no worker {rank} among {children}")
+    raise AssertionError(f"no worker {rank} among {children(process)}")
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +108,36 @@ def test_a_killed_worker_is_replaced_and_the_run_finishes(rank: int, place: Path
     assert run.facts()["steps"] == STEPS
     assert run.facts()["processes"] == 2
     assert_same_history(place, out)
+
+
+def is_told_to_end(pid: int) -> bool:
+    """Whether SIGTERM waits for a process (that is stopped and cannot take it)."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    pending = next(line for line in lines if line.startswith("ShdPnd"))
+    return bool(int(pending.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def test_two_machines_meet_again_though_they_count_restarts_differently(place: Path) -> None:
+    """On one a worker dies; on the other it hangs, as with nccl, and is restarted without being counted."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    how = ["--nnodes", "2", "--nproc-per-node", "1", "--local-addr", "localhost", "--rdzv-backend", "c10d"]
+    how += ["--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", "two-machines"]
+    machines = [start(place, *train_words("two"), restarts=2, how=tuple(how)) for _ in range(2)]
+    run = RunFolder(place / "two")
+    wait_for_step(machines[0], run, 20)
+    dies, hangs = (int(children(machine)[0]) for machine in machines)
+    os.kill(hangs, signal.SIGSTOP)
+    os.kill(dies, signal.SIGKILL)
+    while not is_told_to_end(hangs):
+        assert all(machine.poll() is None for machine in machines)
+        time.sleep(0.05)
+    os.kill(hangs, signal.SIGCONT)
+    ended = [machine.communicate(timeout=200) for machine in machines]
+    assert [machine.returncode for machine in machines] == [0, 0], ended
+    assert run.facts()["steps"] == STEPS
+    assert_same_history(place, "two")
 
 
 def test_another_launch_does_not_take_the_run_over(place: Path) -> None:

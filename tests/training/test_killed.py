@@ -167,20 +167,29 @@ def test_killed_at_twenty_random_moments_of_one_run(place: Path) -> None:
 
 
 def test_killed_while_the_model_is_made(place: Path) -> None:
-    """After the last step: features, index, threshold, and the model's file, which is old or new."""
+    """After the last step: features, index, threshold, and the model's file, which is whole or absent."""
     chance, kills = random.Random(SEED), 0
     with trainings(place) as fast:
         fast.start(*train_words("late"))
         assert fast.exit_code() == 0, (place / "errors.txt").read_text()
+        model = RunFolder(place / "late").model_file
+
+        def made_again() -> int:
+            model.unlink(missing_ok=True)
+            return fast.start("--resume", "--out", "late")
+
         started = time.monotonic()
-        fast.start("--resume", "--out", "late")  # of a finished run makes its model again
+        made_again()
         assert fast.exit_code() == 0, (place / "errors.txt").read_text()
         seconds = time.monotonic() - started
         for _ in range(6):
-            pid = fast.start("--resume", "--out", "late")
+            pid = made_again()
             time.sleep(chance.uniform(0.2, 0.9) * seconds)
             with suppress(ProcessLookupError):  # it was quicker this time
                 os.kill(pid, signal.SIGKILL)
             kills += fast.exit_code() == -signal.SIGKILL
+            if not model.exists():
+                fast.start("--resume", "--out", "late")
+                assert fast.exit_code() == 0, (place / "errors.txt").read_text()
             assert_same_end(place, "late")
     assert kills > 2

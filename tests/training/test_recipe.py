@@ -153,6 +153,11 @@ def test_a_base_gives_what_the_file_leaves_out(tmp_path: Path) -> None:
     assert (flat["lam"], flat["epochs"], flat["lr"], flat["image_size"]) == (3.0, 4, 0.5, 28)
 
 
+def test_a_file_may_have_another_method_than_its_base(tmp_path: Path) -> None:
+    recipe = load_recipe(write(tmp_path, a="base: cpu/cifar10\nmethod: ce\n")["a"])
+    assert (recipe.method, recipe.model.encoder) == ("ce", load_recipe("cpu/cifar10").model.encoder)
+
+
 def test_bases_must_end_somewhere(tmp_path: Path) -> None:
     paths = write(tmp_path, a=f"base: {tmp_path / 'b.yaml'}\n", b=f"base: {tmp_path / 'a.yaml'}\n")
     with pytest.raises(UserError, match="is its own base"):

@@ -170,6 +170,18 @@ def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
     assert run.history() == history
 
 
+def test_two_do_not_train_in_one_folder(tmp_path: Path) -> None:
+    images, recipe = tiny_images(8), tiny_recipe(epochs=1)
+    run = run_in(tmp_path / "run", recipe)
+
+    def second(*_: object) -> None:
+        with pytest.raises(UserError, match="another process is training in"):
+            train(images, recipe, run)
+
+    train(images, recipe, run, watch=second)
+    train(images, recipe, run)  # the first has ended
+
+
 @pytest.fixture
 def interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     recipe = tiny_recipe()

@@ -47,5 +47,6 @@ def bench_extract(encoder: str, stem: str, image_size: int, images: int, rounds:
     }
     with tempfile.TemporaryDirectory() as folder, patch.dict("os.environ", {"GRADMIX_CACHE": folder}):
         key = features_key(network, normalizer, data)
+        assert key is not None
         save_outputs(key, extract(network, normalizer, data, _BATCH))
         return take_turns(contestants, BARE, rounds)

@@ -95,7 +95,7 @@ def inverted(
     """Compare with the centres of all lists, then with the features of the nearest ``probes`` of them.
 
     2qd·(L + M·probes/L) FLOP and qM·probes/L features read (two queries seldom want the same list). The
-    answer is not exact, and a class in no probed list has no d_c: the score cannot be normalised by all.
+    answer is not exact, and of a class in no probed list only its mean is known (as in ``approximate.py``).
     """
     compared = index.features * probes / lists
     flops = 2.0 * queries * index.dim * (lists + compared)

@@ -16,6 +16,7 @@ from typing import Any
 from ..atomic import write_text
 from ..data import ImageSet, OpenSetData
 from ..detection import Outputs, make_detector
+from ..errors import UserError
 from ..evaluation.metrics import auroc
 from ..recognition import extract
 from ..training import Recipe, RunFolder, Trained, make_recipe, replaced, train
@@ -97,15 +98,17 @@ def _curve(
 ) -> Curve:
     folder = out / arm.name.replace(" ", "").replace("+", "-").strip("-")
     result, curve_file = folder / "curve.json", folder / "points.jsonl"
-    if result.exists():
-        return _read(arm, result)
+    own = make_recipe(arm_recipe(recipe, arm).flat() | {"max_steps": steps, "epochs": 10**6, "device": "cpu"})
+    asked = {"arm": arm.name, "split_hash": data.split.hash, "minutes_asked": minutes}
     if (folder / "recipe.yaml").exists():
         run = RunFolder.open(folder)
+        if run.recipe() != own or not asked.items() <= run.facts().items():
+            raise UserError(f"{folder} was made with other data, minutes or settings; choose another --out")
+        if result.exists():
+            return _read(arm, result)
     else:
-        own = arm_recipe(recipe, arm)
-        facts = {"command": "gradmix bench quality", "split_hash": data.split.hash, "minutes_asked": minutes}
-        own = make_recipe(own.flat() | {"max_steps": steps, "epochs": 10**6})
-        run = RunFolder.create(folder, own, facts | {"seed": own.training.seed})
+        facts = {"command": "gradmix bench quality", **asked, "seed": own.training.seed}
+        run = RunFolder.create(folder, own, facts)
     found = {point.steps: point for point in _points(curve_file)}
 
     def watch(so_far: Trained, total: int) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ..errors import UserError
 from ..progress import progress
 
 
@@ -27,6 +28,8 @@ def take_turns(contestants: Mapping[str, Callable[[], object]], reference: str, 
     Who comes first changes from round to round: what a contestant leaves in caches and in the allocator
     costs or helps the one after it.
     """
+    if rounds < 1:
+        raise UserError(f"--rounds must be at least 1, not {rounds}")
     names = list(contestants)
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     with progress("measuring", (rounds + 1) * len(contestants)) as advance:

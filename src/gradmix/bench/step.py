@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from ..attribution import Capture
@@ -21,7 +20,7 @@ from ..training import Recipe, make_recipe
 from ..training.hardware import embedder
 from ..training.schedule import make_optimizer
 from ..training.seeds import generator_for
-from ..training.session import build_network
+from ..training.session import build_network, channels_last
 from ..views import Augment, Normalizer
 from .rounds import Timing, take_turns
 
@@ -45,6 +44,9 @@ class StepSettings:
     image_size: int = 32
     batch_size: int = 256
     layers: tuple[str, ...] = ("conv3_2", "conv4_2")
+
+    def __post_init__(self) -> None:
+        self.recipe()  # which checks them
 
     def recipe(self, **more: object) -> Recipe:
         return make_recipe(
@@ -92,7 +94,7 @@ class TrainingStep:
 
     def views(self, generator: torch.Generator) -> Views:
         views = [
-            _channels_last(self.augment(self.batch.images[:], generator, self.size))
+            channels_last(self.augment(self.batch.images[:], generator, self.size))
             for _ in range(self.method.view_count)
         ]
         return Views(views[0], views[-1], self.batch.labels)
@@ -186,7 +188,3 @@ def _network_alone(step: TrainingStep, views: Views) -> None:
     del z1
     zm = step.network(views.v1)
     torch.autograd.backward([z2, zm], [torch.ones_like(z2), torch.ones_like(zm)])
-
-
-def _channels_last(images: Tensor) -> Tensor:
-    return images.contiguous(memory_format=torch.channels_last)

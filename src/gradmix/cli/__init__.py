@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 import warnings
@@ -58,6 +59,7 @@ class Parser(argparse.ArgumentParser):
 def main(argv: list[str] | None = None) -> int:
     """Run one command; user mistakes end in one line on stderr and exit code 2."""
     arguments = sys.argv[1:] if argv is None else argv
+    _print_any_name()
     try:
         return _dispatch(arguments)
     except UserError as error:
@@ -114,6 +116,12 @@ def _dispatch(arguments: list[str]) -> int:
         warnings.showwarning = _mention
         code: int = command.run(args)
     return code
+
+
+def _print_any_name() -> None:
+    """Let stdout show file names that are not UTF-8 as escapes, as stderr does."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _mention(message: Warning | str, *where: object, **more: object) -> None:

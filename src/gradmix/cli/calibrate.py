@@ -36,10 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="one threshold a class, or one for all (default: as it is)",
     )
     parser.add_argument("--images", type=Path, metavar="FOLDER", help="class folders of images it never saw")
+    parser.add_argument("--skip-bad", action="store_true", help="leave unreadable images out, and count them")
 
 
 def run(args: argparse.Namespace) -> int:
     from ..recognition import update_model
+
+    if args.skip_bad and not args.images:
+        raise UserError("--skip-bad goes with --images FOLDER")
 
     def change(recognizer: Recognizer) -> Recognizer:
         images = None
@@ -47,7 +51,13 @@ def run(args: argparse.Namespace) -> int:
             from ..data import load_images
 
             views = recognizer.recipe.views
-            images = load_images(args.images, split="all", size=views.image_size, channels=views.channels)
+            images = load_images(
+                args.images,
+                split="all",
+                size=views.image_size,
+                channels=views.channels,
+                skip_bad=args.skip_bad,
+            )
         changed = recognizer.recalibrated(args.false_reject, args.per_class, images)
         t = changed.threshold
         if not t.guaranteed:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..data.inspect import CheckReport, Listing, SplitInfo
 
-HELP = "list, describe and check data sets"
 _CLASSES_SHOWN = 20
 _FINDINGS_SHOWN = 20  # of each kind; --all shows the rest
 _SOURCE = "a folder, an .npz file, an archive (.zip, .tar), or the name of a known set (mnist, cifar10, …)"
@@ -40,7 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     sheet.add_argument("image", type=Path, help="an image file")
     sheet.add_argument("--size", type=int, default=64, help="pixels a side, which severities follow (64)")
     sheet.add_argument("--seed", type=int, default=0, help="of noise and patterns (0)")
-    sheet.add_argument("--frost", metavar="FOLDER", help="pictures of frost (default: generated)")
+    sheet.add_argument(
+        "--frost",
+        metavar="FOLDER",
+        help="pictures of frost (default: frost/ of the data root, or generated)",
+    )
     sheet.add_argument("--out", type=Path, default=Path("corruptions.png"), help="(default corruptions.png)")
     cache = _way(ways, "cache", "what decoded images and features take on disk", "gradmix data cache --clear")
     cache.add_argument("--clear", action="store_true", help="delete it; all of it can be computed again")
@@ -97,11 +100,11 @@ def _show_cache(clear: bool) -> int:
 def _write_sheet(args: argparse.Namespace) -> int:
     from ..atomic import write_atomically
     from ..data import load_image_files
-    from ..data.corruptions.frost import generated_frost, load_frost
+    from ..data.corruptions import load_frost
     from ..report.corruption_sheet import corruption_sheet
 
     images, _ = load_image_files([args.image], size=args.size, channels=3)
-    frost = load_frost(args.frost) if args.frost else generated_frost()
+    frost = load_frost(args.frost or None)
     sheet = corruption_sheet(images.images[0], frost, args.seed)
     write_atomically(args.out, lambda part: _write(part, sheet))
     print(f"{args.out}" + (" (frost: generated)" if frost.generated else ""))

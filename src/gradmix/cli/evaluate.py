@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
     parser.add_argument("--protocol", help="evaluate on this protocol instead of the run's own split")
-    parser.add_argument("--trial", type=int, default=0, help="… and this trial of it (default 0)")
-    parser.add_argument("--family", default="arpl_2020")
+    parser.add_argument("--trial", type=int, help="… and this trial of it (default 0)")
+    parser.add_argument("--family", help="… in this family of splits (default arpl_2020)")
     parser.add_argument("--known", metavar="DIR", help="folder of class folders, named as in training")
     parser.add_argument("--unknown", metavar="DIR", help="folder of images of other classes")
     parser.add_argument(
@@ -64,11 +64,11 @@ def run(args: argparse.Namespace) -> int:
     about = {
         **facts,
         "command": " ".join(["gradmix", *sys.argv[1:]]),
-        "trained by": run_facts["command"],
+        "trained by": run_facts.get("command"),
         "recipe": recognizer.recipe.flat(),
         "seed": recognizer.recipe.training.seed,
         "minutes of training": run_facts.get("minutes"),
-        "versions": run_facts["versions"],
+        "versions": run_facts.get("versions"),
         "known test images": len(test.known),
         "unknown test images": len(test.unknown),
     }
@@ -101,11 +101,23 @@ def _test_images(
     args: argparse.Namespace, recognizer: Recognizer, run_facts: dict[str, Any]
 ) -> tuple[_TestImages, dict[str, Any]]:
     """The images, and what to write about them."""
-    from ..data import get_split, load_image_files, load_images
-    from .sources import open_set_of, recorded_request, skips_bad, split_of
+    from ..data import load_image_files, load_images
+    from ..recognition.build import hold_out
+    from .sources import (
+        chosen_split,
+        open_set_of,
+        recorded_request,
+        refuse_without_protocol,
+        skips_bad,
+        split_of,
+    )
 
     views = recognizer.recipe.views
+    if not args.protocol:
+        refuse_without_protocol(args)
     if args.known or args.unknown:
+        if args.protocol:
+            raise UserError("give --protocol, or --known and --unknown, not both")
         if not (args.known and args.unknown):
             raise UserError("--known and --unknown go together: a folder of each")
         known = load_images(args.known, split="all", size=views.image_size, channels=views.channels)
@@ -123,7 +135,7 @@ def _test_images(
         return _TestImages(known.only(place), unknown), {"test": f"{args.known} and {args.unknown}"}
     skip_bad = False
     if args.protocol:
-        split = get_split(args.protocol, args.trial, args.family)
+        split = chosen_split(args)
     else:
         request = recorded_request(run_facts, args.run)
         if "split" not in request:
@@ -143,7 +155,8 @@ def _test_images(
         "split": split.hash,
         "openness": round(split.openness, 4),
     }
-    return _TestImages(data.test_known, data.test_unknown, data.train, data.unknown_names), facts
+    trained_on, _ = hold_out(data.train, recognizer.recipe)
+    return _TestImages(data.test_known, data.test_unknown, trained_on, data.unknown_names), facts
 
 
 def _text(value: Any) -> str:

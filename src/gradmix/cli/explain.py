@@ -9,6 +9,7 @@ and the threshold; and for all of them one page (explain.html) and the data (exp
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 
@@ -18,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="where to write to")
     parser.add_argument("--classes", type=int, default=3, metavar="N", help="classes shown (default 3)")
     parser.add_argument("--neighbours", type=int, default=5, metavar="N", help="images a class (default 5)")
-    parser.add_argument("--skip-bad", action="store_true", help="leave unreadable images out")
+    parser.add_argument("--skip-bad", action="store_true", help="leave unreadable images out, and count them")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -28,12 +29,14 @@ def run(args: argparse.Namespace) -> int:
 
     recognizer = load(args.model)
     views = recognizer.recipe.views
-    images, _ = load_image_files(
+    images, bad = load_image_files(
         args.images, size=views.image_size, channels=views.channels, skip_bad=args.skip_bad
     )
     explanations = recognizer.explain(images, args.classes, args.neighbours)
     files = write_explanations(explanations, args.out, f"Why: {args.model}")
     for explanation in explanations:
         print(f"{explanation.source}: {verdict(explanation)}")
+    if bad:
+        print(f"left out {len(bad)} unreadable images", file=sys.stderr)
     print(files[0])
     return 0

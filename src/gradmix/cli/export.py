@@ -21,7 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--score",
         default="",
-        help="knn:sum, knn:softmax, knn:none, nno, msp, entropy, mls or energy (default: the model's own)",
+        help="knn:shifted, knn:sum, knn:softmax, knn:none, nno, msp, entropy, mls or energy "
+        "(default: the model's own)",
     )
 
 

@@ -9,6 +9,7 @@ step. What the network learned from them, if it was trained on them, stays in it
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 
@@ -19,7 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from ..recognition import update_model
+    from ..recognition.calibration import rejects_nothing
 
     changed = update_model(args.model, lambda recognizer: recognizer.forgotten(args.name))
     print(f"{args.name} is forgotten; the model knows {len(changed.class_names)} classes")
+    if note := rejects_nothing(changed.threshold):
+        print(f"note: {note}; see: gradmix calibrate --help", file=sys.stderr)
     return 0

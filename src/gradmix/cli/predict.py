@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.list and args.images:
+    if args.list is not None and args.images:
         raise UserError("give IMAGES or --list, not both")
     if args.out is None:
         for given, option in ((args.force, "--force"), (args.ray, "--ray")):
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 def _inputs(args: argparse.Namespace) -> Inputs:
     from ..deploy import Inputs
 
-    if not args.list:
+    if args.list is None:
         return Inputs.of_paths(args.images)
     if args.list == "-":
         return Inputs.of_lines(sys.stdin.buffer, "stdin")
@@ -94,7 +94,7 @@ def _inputs(args: argparse.Namespace) -> Inputs:
         with open(args.list, "rb") as lines:
             return Inputs.of_lines(lines, args.list)
     except OSError as error:
-        raise UserError(f"--list {args.list} cannot be read: {error.strerror}") from error
+        raise UserError(f"--list {args.list or repr('')} cannot be read: {error.strerror}") from error
 
 
 def _write(args: argparse.Namespace) -> int:
@@ -105,7 +105,7 @@ def _write(args: argparse.Namespace) -> int:
     if args.ray:
         from ..deploy.ray_predict import answers_on_ray
 
-        answering = answers_on_ray(args.run, None if args.ray == _LOCAL else args.ray)
+        answering = answers_on_ray(None if args.ray == _LOCAL else args.ray)
     try:
         done = predict_to_file(args.run, _inputs(args), args.out, force=args.force, answering=answering)
     except KeyboardInterrupt:
@@ -172,10 +172,12 @@ def _print_table(rows: list[Answer]) -> None:
     from rich.table import Table
     from rich.text import Text  # file names may hold [brackets], which plain cells take for markup
 
+    from ..recognition.class_names import UNKNOWN_NAME
+
     table = Table(*_SHOWN, box=None)
     table.columns[0].overflow = "fold"  # a path must stay whole
     for row in rows:
-        style = "dim" if row.label == "unknown" else ""
+        style = "dim" if row.label == UNKNOWN_NAME else ""
         cells = (row.file, str(row.label), str(row.nearest), f"{row.score:.4f}")
         table.add_row(*map(Text, cells), style=style)
     print_table(table)

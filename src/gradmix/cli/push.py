@@ -35,5 +35,7 @@ def run(args: argparse.Namespace) -> int:
     )
     if done.kept_card:
         print("the card that was there is kept; --card writes a new one", file=sys.stderr)
+    if done.note:
+        print(done.note, file=sys.stderr)
     print(f"hf://{args.repo}@{done.revision}")
     return 0

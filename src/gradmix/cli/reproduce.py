@@ -9,14 +9,17 @@
   gradmix reproduce table2 --preset paper --max-steps 2        # two true steps of each training
 
 Stopped, it goes on where it was when given again; what is done is not done again without --force. Fields of
-the recipe are options too (--batch-size 128) and hold for every row. Results are in OUT/EXPERIMENT-PRESET:
-result.json, result.md, result.tex, report.html, and its figures as SVG files.
+the recipe are options too (--batch-size 128) and hold for every row. Results are in OUT/EXPERIMENT-PRESET
+(with -FAMILY, if it is not arpl_2020): result.json, result.md, result.tex, report.html, and its figures as
+SVG files.
 """
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,12 +76,14 @@ def run(args: argparse.Namespace) -> int:
     if args.helper:
         return _help(runner, args.skip_missing)
     if args.force:
-        runner.forget()
+        runner.forget(args.skip_missing)
+        runner = replace(runner, again=False)
     try:
         with helped_by(this_command("--helper"), runner.jobs, runner.say):
             result = runner.run(args.skip_missing)
     except Interrupted as stop:
-        print(f"{stop}; give the same command again to go on", file=sys.stderr)
+        way = "the same command without --force" if args.force else "the same command again"
+        print(f"{stop}; give {way} to go on", file=sys.stderr)
         write_experiment(runner.so_far())
         return 130
     write_experiment(result)
@@ -132,9 +137,10 @@ def _runner(args: argparse.Namespace) -> Runner:
         args.out,
         args.data_root,
         args.recipe_fields,
-        " ".join(["gradmix", *sys.argv[1:]]),
+        shlex.join(["gradmix", *sys.argv[1:]]),
         lambda line: print(line, file=sys.stderr, flush=True),
         min(jobs, len(plan.trainings())),
+        again=args.force and not args.helper,  # by then, the first of the jobs has forgotten what was done
     )
 
 
@@ -192,7 +198,9 @@ def _print_plan(runner: Runner, skip_missing: bool) -> None:
         names = (Text(trial.bench.label), Text(trial.arm.label))
         table.add_row(key, *names, str(trial.number), f"{work.steps:,}", took)
     print_table(table)
-    print(describe(found, len(runner.todo()), runner.jobs))
+    print(describe(found, runner.jobs))
+    for bench, why in found.plan.left_out.items():
+        print(f"  without data, left out: {bench} ({why})")
     for cut in found.plan.cuts:
         print(f"  other than in the paper: {cut}")
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def add_split_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--protocol", help="mnist, svhn, cifar10, cifar+10, cifar+50 or tinyimagenet")
     parser.add_argument("--trial", type=int, help="which of the protocol's five splits (default 0)")
-    parser.add_argument("--family", default="arpl_2020", help="which family of splits (default arpl_2020)")
+    parser.add_argument("--family", help="which family of splits (default arpl_2020)")
     parser.add_argument("--known", metavar="A,B,C", help="of FOLDER|DATASET, only these classes are known")
     parser.add_argument("--n-known", type=int, metavar="N", help="… or this many, drawn by --seed")
     parser.add_argument(
@@ -28,15 +28,17 @@ def add_split_arguments(parser: argparse.ArgumentParser) -> None:
 
 def source_request(args: argparse.Namespace, seed: int) -> dict[str, Any]:
     """What was asked for, as JSON can hold it: kept in run.json, and enough to read the images again."""
-    from ..data import class_names_of, custom_split, get_split
+    from ..data import class_names_of, custom_split
 
     own_split = args.known is not None or args.n_known is not None
-    if args.trial is not None and not args.protocol:
-        raise UserError("--trial is one of a protocol's splits: give --protocol too")
+    if not args.protocol:
+        refuse_without_protocol(args)
+    if args.split_seed is not None and args.n_known is None:
+        raise UserError("--split-seed draws the known classes: give --n-known too")
     if args.protocol:
         if args.source or own_split:
             raise UserError("give either FOLDER|DATASET (with --known or --n-known) or --protocol, not both")
-        split = get_split(args.protocol, args.trial or 0, args.family)
+        split = chosen_split(args)
         return {"split": asdict(split), "skip_bad": args.skip_bad}
     if not args.source:
         raise UserError("what to train on? give a folder of class folders, a data set's name, or --protocol")
@@ -47,6 +49,20 @@ def source_request(args: argparse.Namespace, seed: int) -> dict[str, Any]:
         split = custom_split(args.source, names, known, args.n_known, split_seed)
         return {"split": asdict(split), "skip_bad": args.skip_bad}
     return {"source": args.source, "skip_bad": args.skip_bad}
+
+
+def chosen_split(args: argparse.Namespace) -> Split:
+    """The published split that --protocol, --trial and --family name."""
+    from ..data import get_split
+
+    return get_split(args.protocol, args.trial or 0, args.family or "arpl_2020")
+
+
+def refuse_without_protocol(args: argparse.Namespace) -> None:
+    """Options that choose among a protocol's splits would say nothing."""
+    for option, value in (("--trial", args.trial), ("--family", args.family)):
+        if value is not None:
+            raise UserError(f"{option} is about a protocol's splits: give --protocol too")
 
 
 def recorded_request(facts: dict[str, Any], run: Path) -> dict[str, Any]:

@@ -55,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
 
     with joined() as world:
         plan = world.from_first(lambda: _plan(args))
+        if plan["finished"]:  # its model may have been changed since, by enroll or calibrate: it stays
+            return _say_finished(args.out) if world.rank == 0 else 0
         recipe, request, goes_on = make_recipe(plan["recipe"]), plan["request"], plan["goes_on"]
         with world.together():
             data = training_data(request, args.data_root, recipe)
@@ -109,25 +111,38 @@ def _plan(args: argparse.Namespace) -> dict[str, Any]:
     from ..training import RunFolder, load_recipe
 
     if args.resume:
-        given = (args.recipe_fields, args.recipe, args.source, args.protocol, args.known, args.n_known)
-        if any(given):
+        given = [args.recipe, args.source, args.protocol, args.known, args.n_known]
+        given += [args.trial, args.family, args.split_seed]
+        if args.recipe_fields or args.skip_bad or any(option is not None for option in given):
             raise UserError(
                 "--resume goes on with what the run was started with; give only --out (and --data-root)"
             )
         run = RunFolder.open(args.out)
-        return {
-            "recipe": run.recipe().flat(),
-            "request": recorded_request(run.facts(), args.out),
-            "goes_on": True,
-        }
+        request = recorded_request(run.facts(), args.out)
+        return _going_on(run, run.recipe(), request)
     recipe = load_recipe(args.recipe or "small", args.recipe_fields)
     request = source_request(args, recipe.training.seed)
     if not (args.out / "recipe.yaml").exists():
-        return {"recipe": recipe.flat(), "request": request, "goes_on": False}
-    recorded = _restarted(RunFolder.open(args.out), recipe, request)
+        return {"recipe": recipe.flat(), "request": request, "goes_on": False, "finished": False}
+    run = RunFolder.open(args.out)
+    recorded = _restarted(run, recipe, request)
     if recorded is None:  # before minutes are spent on reading images
         raise UserError(f"{args.out} already holds a run; go on with --resume, or choose another --out")
-    return {"recipe": recipe.flat(), "request": recorded, "goes_on": True}
+    return _going_on(run, recipe, recorded)
+
+
+def _going_on(run: RunFolder, recipe: Recipe, request: dict[str, Any]) -> dict[str, Any]:
+    finished = run.model_file.exists()
+    return {"recipe": recipe.flat(), "request": request, "goes_on": True, "finished": finished}
+
+
+def _say_finished(out: Path) -> int:
+    from ..training import RunFolder
+
+    file = RunFolder.open(out).model_file
+    print(f"{out} is finished; delete {file.name} in it to have it made again", file=sys.stderr)
+    print(file)
+    return 0
 
 
 def _restarted(run: RunFolder, recipe: Recipe, request: dict[str, Any]) -> dict[str, Any] | None:

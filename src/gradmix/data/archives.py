@@ -20,7 +20,7 @@ from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from ..errors import UserError
+from ..errors import UserError, first_line
 from ..progress import progress
 from .cache_folder import need_space, whole_folder
 from .member_paths import refuse_path
@@ -105,7 +105,7 @@ def _unpack(archive: Path, folder: Path) -> None:
         # The system's own errors have a number; those without come from a decompressor.
         if isinstance(error, UserError) or (isinstance(error, OSError) and error.errno is not None):
             raise
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
         raise UserError(f"{archive} is damaged or not an archive ({reason}); get it again") from error
     if hasattr(os, "sync"):
         os.sync()  # once, where a sync for each of a hundred thousand files would take minutes

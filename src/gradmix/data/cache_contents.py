@@ -6,6 +6,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..locks import claimed
 from .roots import cache_root
 
 # Only these: where GRADMIX_CACHE is not set, data sets may lie in the same folder.
@@ -42,9 +43,27 @@ def cache_contents() -> list[CacheFolder]:
 
 
 def clear_cache() -> int:
-    """Delete all of it; returns how many bytes that were. Images being trained on from it stay readable."""
-    freed = 0
+    """Delete it; returns how many bytes that were. Images being trained on from it stay readable.
+
+    What another process is filling just now stays, and so do the locks by which such processes know.
+    """
+    before = sum(folder.n_bytes for folder in cache_contents())
     for folder in cache_contents():
-        freed += folder.n_bytes
-        shutil.rmtree(folder.path, ignore_errors=True)
-    return freed
+        for name in _names(folder.path):
+            if folder.bounded:  # files that get their name when they are whole
+                (folder.path / name).unlink(missing_ok=True)
+                continue
+            with claimed(folder.path / f".{name}.lock") as ours:
+                if ours:
+                    shutil.rmtree(folder.path / name, ignore_errors=True)
+                    shutil.rmtree(folder.path / f".{name}.part", ignore_errors=True)
+    return before - sum(folder.n_bytes for folder in cache_contents())
+
+
+def _names(path: Path) -> set[str]:
+    """Of the entries in ``path``, those that are being filled (or never were to the end) included."""
+    if not path.is_dir():
+        return set()
+    there = {entry.name for entry in path.iterdir()}
+    whole = {name for name in there if not name.startswith(".")}
+    return whole | {name[1:].removesuffix(".part") for name in there if name.endswith(".part")}

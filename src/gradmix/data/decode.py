@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import struct
 import warnings
@@ -22,7 +23,23 @@ _UNREADABLE = (OSError, ValueError, SyntaxError, struct.error, EOFError, IndexEr
 
 
 # Pillow asks its forty plug-ins one by one, which takes longer than decoding a small image does.
-_BEGINNINGS = {b"\x89PNG": ("PNG",), b"RIFF": ("WEBP",), b"\xff\xd8\xff\xe0": ("JPEG",)}
+_BEGINNINGS = {
+    b"\x89PNG": ("PNG",),
+    b"RIFF": ("WEBP",),
+    b"\xff\xd8\xff\xe0": ("JPEG",),
+}
+
+
+# Pillow knows more, and runs another program for some (EPS: Ghostscript), whatever the file is called.
+# The usual ones first: they are tried in this order.
+_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "TGA", "JPEG2000", "AVIF")
+
+
+@functools.cache
+def _formats() -> tuple[str, ...]:
+    """Those that this build of Pillow has."""
+    Image.init()
+    return tuple(name for name in _FORMATS if name in Image.OPEN)
 
 
 class Unreadable(Exception):
@@ -45,9 +62,9 @@ def open_image(source: Path | bytes) -> Image.Image:
         if (source.stat().st_size if isinstance(source, Path) else len(source)) == 0:
             raise Unreadable("is empty (0 bytes)")
         if isinstance(source, bytes):
-            image = Image.open(io.BytesIO(source), formats=_BEGINNINGS.get(source[:4]))
+            image = Image.open(io.BytesIO(source), formats=_BEGINNINGS.get(source[:4]) or _formats())
         else:
-            image = Image.open(source)
+            image = Image.open(source, formats=_formats())
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise Unreadable(f"is too large: more than {MOST_PIXELS:,} pixels") from error
     except UnidentifiedImageError as error:

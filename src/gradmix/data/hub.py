@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import UserError, first_line
+from ..locks import held
 from .catalogue import KnownSet
 
 
@@ -23,11 +24,13 @@ def fetch(known: KnownSet, root: Path) -> Path:
     part, folder = root / f".{known.name}.part", root / known.name
     try:
         root.mkdir(parents=True, exist_ok=True)
-        # In the same place each time, so that an interrupted download goes on where it stopped.
-        snapshot_download(
-            known.hub_repo, repo_type="dataset", allow_patterns=[known.hub_files], local_dir=part
-        )
-        part.rename(folder)
+        with held(root / f".{known.name}.lock", f"waiting for another download of {known.name}"):
+            if not folder.is_dir():
+                # In the same place each time, so that an interrupted download goes on where it stopped.
+                snapshot_download(
+                    known.hub_repo, repo_type="dataset", allow_patterns=[known.hub_files], local_dir=part
+                )
+                part.rename(folder)
     except Exception as error:  # the Hub's client raises errors of its own, of requests, of the system
         failed = f"{known.hub_repo} could not be downloaded from the Hub ({first_line(error)})"
         raise UserError(f"{missing}, and {failed}; {way_out}") from error

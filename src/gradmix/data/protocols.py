@@ -102,6 +102,8 @@ def custom_split(
         if len(set(chosen)) != len(chosen):
             raise UserError(f"a class is named twice among the known ones: {', '.join(chosen)}")
     else:
+        if seed < 0:
+            raise UserError(f"the seed that draws the known classes must not be negative, not {seed}")
         drawn = np.random.default_rng(seed).permutation(len(names))[:n_known]
         chosen = [names[i] for i in sorted(drawn)]
     number = len(chosen) if n_known is None else n_known

@@ -22,10 +22,11 @@ CARD = "README.md"
 
 @dataclass(frozen=True)
 class Pushed:
-    """The commit's name, and whether a card that was there was left as it is."""
+    """The commit's name, whether a card that was there was left as it is, and what was wrong with the new."""
 
     revision: str
     kept_card: bool
+    note: str = ""
 
 
 def push_model(
@@ -54,21 +55,28 @@ def push_model(
             raise UserError(f"{repo} is there already, and public; make it private first, or drop --private")
         kept_card = not new_card and api.file_exists(repo, CARD)
         content: dict[str, Path | bytes] = {MODEL_FILE: Path(folder, MODEL_FILE)}
+        note = ""
         content["recipe.yaml"] = recognizer.recipe.to_yaml().encode()
         if not kept_card:
-            content[CARD] = model_card(recognizer, repo, _evaluation(file)).encode()
+            evaluation, note = _evaluation(file)
+            content[CARD] = model_card(recognizer, repo, evaluation).encode()
         additions = [CommitOperationAdd(name, what) for name, what in content.items()]
         done = api.create_commit(repo, additions, commit_message=f"Model by gradmix {__version__}")
-    return Pushed(str(done.oid), kept_card)
+    return Pushed(str(done.oid), kept_card, note)
 
 
-def _evaluation(file: Path) -> dict[str, Any] | None:
-    """What ``gradmix evaluate`` left in the run, if it was measured."""
+def _evaluation(file: Path) -> tuple[dict[str, Any] | None, str]:
+    """What ``gradmix evaluate`` left in the run, if it was measured; or why it is left out of the card."""
+    measured = file.parent / "evaluation.json"
     try:
-        found: dict[str, Any] = json.loads((file.parent / "evaluation.json").read_text(encoding="utf-8"))
-        return found if found["metrics"] else None
+        found: dict[str, Any] = json.loads(measured.read_text(encoding="utf-8"))
+        if not found["metrics"]:
+            return None, ""
+        if measured.stat().st_mtime_ns < file.stat().st_mtime_ns:  # calibrated, or a class more or less
+            return None, f"{measured} is older than the model and not in the card; run: gradmix evaluate"
+        return found, ""
     except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return None, ""
 
 
 @contextmanager

@@ -76,13 +76,15 @@ def _promise(recognizer: Recognizer) -> str:
 def _measured(evaluation: Mapping[str, Any] | None) -> str:
     if not evaluation:
         return ""
+    # Without a split these were folders of the owner's, whose paths are nobody else's business.
+    where = _plain(str(evaluation.get("test"))) if "split" in evaluation else "images of the owner's"
     metrics = next(iter(evaluation["metrics"].values()))
     rows = [f"| {title} | {100 * metrics[key]:.1f} |" for key, title in _METRICS.items() if key in metrics]
     return "\n".join(
         [
             "",
             "## Measured",
-            f"On {_plain(str(evaluation.get('test', 'test images')))}: {evaluation.get('known test images')} "
+            f"On {where}: {evaluation.get('known test images')} "
             f"known and {evaluation.get('unknown test images')} unknown images, per cent.",
             "",
             "| metric | value |",

@@ -145,6 +145,7 @@ class PartFile:
         state = None if self._force else self._read_journal()
         if state is None:
             self._file.truncate(0)
+            self._file.seek(0)  # else what is added would be counted from the old end
             return
         for what, value in self.about.items():
             if state["about"].get(what) != value:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..errors import UserError
 from ..progress import progress
 from ..recognition import Recognizer
-from ..recognition.model_file import load, model_path
-from ..recognition.recognizer import UNKNOWN_NAME
+from ..recognition.class_names import UNKNOWN_NAME
+from ..recognition.model_file import identity, load, model_path
 from .answer_formats import format_of, write_parquet
 from .inputs import Inputs
 from .part_file import PartFile
@@ -40,8 +41,8 @@ def predict_to_file(
     ``force`` starts over. ``answering`` is who answers: this process, or a cluster (:mod:`.ray_predict`).
     """
     kind = format_of(out)
-    recognizer = load(model)
-    about = {"model": _file_hash(model_path(model)), "list of images": inputs.digest, "version": FORMAT}
+    recognizer, digest = _loaded(model)
+    about = {"model": digest, "list of images": inputs.digest, "version": FORMAT}
     with PartFile(out, about, force) as part, progress("naming images", inputs.count) as advance:
         resumed = part.rows
         advance(resumed)
@@ -61,6 +62,16 @@ def _counts(rows: list[Answer]) -> dict[str, int]:
         "unknown": sum(row.label == UNKNOWN_NAME for row in rows),
         "unreadable": sum(row.error is not None for row in rows),
     }
+
+
+def _loaded(model: str | Path) -> tuple[Recognizer, str]:
+    """The model, and the hash of the very file that it was read from."""
+    file = model_path(model)
+    before = identity(file)
+    recognizer, digest = load(file), _file_hash(file)
+    if identity(file) != before:
+        raise UserError(f"{file} is being changed; run this again when that is done")
+    return recognizer, digest
 
 
 def _file_hash(path: Path) -> str:

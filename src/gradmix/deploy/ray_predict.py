@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..recognition import Recognizer
-from ..recognition.model_file import load, model_path
+from ..hub_file import MODEL_FILE
+from ..recognition import Recognizer, load, save
 from .decode_ahead import decoded
 from .inputs import Input, Inputs
 from .predict_file import Answering
@@ -30,7 +30,7 @@ _SECONDS_TO_ANSWER = 10.0
 _MOST_BLOCKS = 2000  # Ray Data works on blocks of batches; many small ones spread the work evenly
 
 
-def answers_on_ray(model: str | Path, address: str | None = None) -> Answering:
+def answers_on_ray(address: str | None = None) -> Answering:
     """Who answers for :func:`~.predict_file.predict_to_file`: the cluster at ``address``.
 
     ``address`` as Ray knows it ("auto", "ray://host:10001", "host:6379"); None starts one on this machine,
@@ -40,7 +40,6 @@ def answers_on_ray(model: str | Path, address: str | None = None) -> Answering:
         import ray.data
     except ImportError:
         raise UserError("--ray needs the extra 'ray': pip install 'gradmix[ray]'") from None
-    content = model_path(model).read_bytes()
 
     def answering(recognizer: Recognizer, inputs: Inputs, first: int) -> Iterator[list[Answer]]:
         batches = [
@@ -51,7 +50,7 @@ def answers_on_ray(model: str | Path, address: str | None = None) -> Answering:
             return
         with _connected(address), _ordered_and_quiet(), _in_one_line():
             # In a list, for Ray would fetch a bare reference before it starts a worker.
-            stored = [ray.put(content)]
+            stored = [ray.put(_content(recognizer))]
             resources: Any = ray.cluster_resources()  # type: ignore[no-untyped-call]
             cores = max(1, int(resources.get("CPU", 1)))
             worker: Any = _Worker  # a class, of which Ray makes one instance in each process
@@ -67,6 +66,14 @@ def answers_on_ray(model: str | Path, address: str | None = None) -> Answering:
     return answering
 
 
+def _content(recognizer: Recognizer) -> bytes:
+    """A model file of this very recognizer, without pictures: the one on disk may have changed since."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, MODEL_FILE)
+        save(recognizer.without_pictures(), file)
+        return file.read_bytes()
+
+
 class _Worker:
     """One process of the cluster."""
 
@@ -76,7 +83,7 @@ class _Worker:
 
         torch.set_num_threads(1)  # its share of the machine
         with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder, "model.safetensors")
+            file = Path(folder, MODEL_FILE)
             file.write_bytes(ray.get(stored[0]))
             self.recognizer = load(file)
 

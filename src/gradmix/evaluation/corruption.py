@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..data.corruptions import CORRUPTIONS, SEVERITIES, FrostPictures, corrupt
+from ..data.corruptions import CORRUPTIONS, SEVERITIES
 from ..errors import UserError, choose
 from ..progress import progress
 
@@ -61,23 +61,19 @@ class CorruptionResult:
 
 
 def evaluate_corruption(
-    images: Tensor,
-    accuracy_of: Callable[[Tensor], float],
+    clean: float,
+    accuracy_of: Callable[[str, int], float],
     names: Iterable[str] = tuple(CORRUPTIONS),
-    seed: int = 0,
-    frost: FrostPictures | None = None,
 ) -> CorruptionResult:
-    """Accuracy on clean uint8 ``images`` (N, C, H, W) and under each corruption at each severity.
+    """``accuracy_of`` images under each named corruption at each severity, beside that on ``clean`` ones.
 
-    ``accuracy_of`` takes images in that order and returns the share that is classified rightly. One
-    corrupted set at a time is in memory.
+    It is asked for one (name, severity) after the other, so that one corrupted set at a time is in memory.
     """
     wanted = [choose("corruption", name, CORRUPTIONS) for name in names]  # now, not hours later
     accuracy: dict[str, list[float]] = {name: [] for name in wanted}
-    clean = accuracy_of(images)
     with progress("corruptions", len(wanted) * len(SEVERITIES)) as advance:
-        for name in wanted:
+        for name, row in accuracy.items():
             for severity in SEVERITIES:
-                accuracy[name].append(accuracy_of(corrupt(images, name, severity, seed, frost)))
+                row.append(accuracy_of(name, severity))
                 advance(note=f"{name} {severity}")
     return CorruptionResult(clean, accuracy)

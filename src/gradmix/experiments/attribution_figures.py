@@ -12,12 +12,16 @@ FIG_MAPS = Experiment(
     title="Attribution maps of known and unknown images, with and without GradMix",
     place="Figures of attribution maps",
     measure="maps",
-    columns=(Column("spread", "area of the map above half its peak"),),
+    columns=(Column("spread", "coverage of the heat map"),),
     benches=(CIFAR10, TINY),
     arms=_ARMS,
     trials=1,
     figures=("maps",),
     cpu=Cut(trials=1),
+    notes=(
+        "Coverage: the share of a heat map that is above half of its largest value. The maps explain the "
+        "similarity to the nearest training images; those of fig-area, another quantity, the objective.",
+    ),
 )
 
 FIG_AREA = Experiment(

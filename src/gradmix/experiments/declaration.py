@@ -57,7 +57,8 @@ class Bench:
 class Arm:
     """One row: recipe fields over the bench's. Not ``implemented``: only the paper's numbers are there.
 
-    ``needs``: a recipe field that only the user can give; without it the row stays empty.
+    ``needs``: a recipe field that only the user can give; without it the row stays empty. ``code``: of the
+    user's own rows, 16 hex digits of the file behind it.
     """
 
     name: str
@@ -65,6 +66,11 @@ class Arm:
     fields: Mapping[str, Any] = field(default_factory=dict)
     implemented: bool = True
     needs: str = ""
+    code: str = ""
+
+    @property
+    def is_own(self) -> bool:
+        return bool(self.code)
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,15 @@ def own_arm(word: str) -> Arm:
         raise UserError(f"no file {path} to take a method from")
     if file.suffix == ".py":
         name = register(file, wanted)
-        return Arm(name, name, {"method": name})
+        return Arm(name, name, {"method": name}, code=_hash(file))
     fields = parse_values(file.read_bytes(), f"method file {path}")
     label = str(fields.pop("label", file.stem))
     method = choose("method", str(fields.get("method", "gradmix")), METHODS)
     for field in fields:
         choose(f"recipe field (method {method})", str(field), field_names(method))
-    return Arm(file.stem, label, fields)
+    if "seed" in fields:
+        raise UserError(f"{path}: seed: every trial has its own, its number; choose trials with --trials")
+    return Arm(file.stem, label, fields, code=_hash(file))
 
 
 def register(file: Path, wanted: str = "") -> str:
@@ -57,9 +59,13 @@ def register(file: Path, wanted: str = "") -> str:
     if name in METHODS and not hasattr(METHODS[name], "code_hash"):
         raise UserError(f"{kind.__name__} in {file}: there is a method '{name}' already; call it otherwise")
     # With it, changed code is another training.
-    kind.code_hash = hashlib.sha256(file.read_bytes()).hexdigest()[:16]  # type: ignore[attr-defined]
+    kind.code_hash = _hash(file)  # type: ignore[attr-defined]
     METHODS[name] = kind
     return name
+
+
+def _hash(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
 
 
 def _methods_in(names: dict[str, Any], module: str) -> dict[str, type[Method]]:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..data import FAMILIES
+from ..detection.approximate import import_faiss
 from ..errors import UserError, choose
 from ..training import Recipe
+from .cuts import Extent, cuts, data_of
 from .declaration import Arm, Bench, Data, Experiment
 from .images import identity, split_of
+from .measures import MEASURES
 from .presets import Preset
-from .recipes import check_overrides, departures, digest, recipe_for, training_key
+from .recipes import check_overrides, digest, recipe_for, training_key
 
 _TEST_WHEN_CUT_SHORT = 8  # images a class: after --max-steps there is nothing to measure exactly
+_USUAL_FAMILY = "arpl_2020"
+Place = tuple[str, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -33,20 +40,43 @@ class Trial:
     def name(self) -> str:
         return f"{self.bench.name}.{self.arm.name}.{self.number}"
 
+    @property
+    def place(self) -> Place:
+        """Trials of one place read the same images: of a bench and split, in one size and colour."""
+        views = self.recipe.views
+        return self.bench.name, self.number, views.image_size, views.channels
+
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that is to be done. ``cuts`` says in words how it is less than the paper's."""
+    """Everything that is to be done.
 
+    ``declared`` is the experiment as in the paper, ``experiment`` the same under the names of the preset.
+    ``fields`` are recipe fields changed for all rows; ``left_out``: why benches without data are left out.
+    """
+
+    declared: Experiment
     experiment: Experiment
     preset: Preset
     family: str
     benches: tuple[Bench, ...]
     arms: tuple[Arm, ...]
     trials: tuple[Trial, ...]
-    cuts: tuple[str, ...]
     max_steps: int | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def cuts(self) -> tuple[str, ...]:
+        """In words, how what is planned is less than the paper's."""
+        planned = {trial.arm.name for trial in self.trials}
+        arms = tuple(arm for arm in self.arms if arm.name in planned)
+        counts = Counter((trial.bench.name, trial.arm.name) for trial in self.trials)
+        return self.cuts_of(Extent(self.benches, arms, counts.values()))
+
+    def cuts_of(self, extent: Extent) -> tuple[str, ...]:
+        """The same of what there is, which may be less or more than is planned now."""
+        return tuple(cuts(self.declared, extent, self.preset, self.fields, self.test_per_class))
 
     @property
     def test_per_class(self) -> int | None:
@@ -54,9 +84,10 @@ class Plan:
 
     @property
     def folder(self) -> str:
-        """Where results go, under the root: results of two steps must not be taken for the real ones."""
+        """Where results go, under the root: those of two steps, or of other splits, stay apart."""
+        family = "" if self.family == _USUAL_FAMILY else f"-{self.family}"
         steps = f"-{self.max_steps}-steps" if self.max_steps else ""
-        return f"{self.experiment.name}-{self.preset.name}{steps}"
+        return f"{self.experiment.name}-{self.preset.name}{family}{steps}"
 
     def trainings(self) -> dict[str, Trial]:
         """Each distinct training, by key, with the first trial that needs it."""
@@ -74,22 +105,21 @@ def make_plan(
     methods: Sequence[str] = (),
     own: Sequence[Arm] = (),
     trials: Sequence[int] | None = None,
-    family: str = "arpl_2020",
+    family: str = _USUAL_FAMILY,
     max_steps: int | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> Plan:
     """``protocols`` and ``methods`` choose benches and arms by name (none given: all that the preset has);
     ``own`` adds arms; ``trials`` are trial numbers; ``overrides`` are recipe fields for all arms."""
+    choose("family of splits", family, FAMILIES)
     cut = experiment.cpu if preset.name == "cpu" else None
-    declared = experiment.benches
+    declared = experiment
     if preset.name != "paper":
-        small = [replace(bench, label=bench.small_label or bench.label) for bench in declared]
+        small = [replace(bench, label=bench.small_label or bench.label) for bench in declared.benches]
         experiment = replace(experiment, benches=tuple(small))
     benches = _chosen("protocol", experiment.benches, protocols, cut.benches if cut else None)
     keep = cut.arms if cut else None
-    for arm in own:
-        if arm.name in {declared.name for declared in experiment.arms}:
-            raise UserError(f"{experiment.name} has a row '{arm.name}' already; give your file another name")
+    _check_names(experiment, own)
     arms = (*_chosen_arms(experiment, methods, keep, bool(own)), *own)
     numbers = tuple(range(_trial_count(experiment, preset))) if trials is None else tuple(trials)
     fields = dict(overrides or {})
@@ -103,19 +133,7 @@ def make_plan(
         for arm in arms
         if arm.implemented and _has_what_it_needs(arm, preset, fields, asked=arm.name in methods)
     )
-    cuts = departures(experiment, benches, preset, fields) if preset.name != "paper" or fields else []
-    if len(numbers) < experiment.trials:
-        cuts.append(f"trials: {experiment.trials} → {len(numbers)}")
-    chosen = {bench.name for bench in benches}
-    left = [bench.label for bench in declared if bench.name not in chosen]
-    if left:
-        cuts.append(f"left out: {', '.join(left)}")
-    cuts += [
-        f"{bench.label}: {_other_data(bench)}" for bench in benches if _data(bench, preset) != bench.data
-    ]
-    if preset.generated:
-        cuts.insert(0, "the images are generated: nothing here says anything about the method")
-    return Plan(experiment, preset, family, benches, arms, made, tuple(cuts), max_steps)
+    return Plan(declared, experiment, preset, family, benches, arms, made, max_steps, fields)
 
 
 def steps_of(recipe: Recipe, images: int) -> int:
@@ -135,10 +153,16 @@ def _trial(
     fields: Mapping[str, Any],
     max_steps: int | None,
 ) -> Trial:
-    data = _data(bench, preset)
+    data = data_of(bench, preset)
     recipe = recipe_for(experiment, bench, arm, preset, number, fields)
+    MEASURES[experiment.measure].check(recipe)  # now, not after hours of training
+    if recipe.detection.knn_index != "exact":
+        import_faiss()  # likewise
     split = split_of(data, number, family)
     told = identity(data, number, family) | {"generated": preset.generated}
+    if max_steps is not None:
+        # Kept without snapshots and with a small index: not to be found by whoever trains as long by recipe.
+        told["cut_short"] = True
     training = training_key(recipe, told)
     tested = {
         "training": training,
@@ -159,21 +183,16 @@ def _has_what_it_needs(arm: Arm, preset: Preset, fields: Mapping[str, Any], aske
     return given
 
 
-def _data(bench: Bench, preset: Preset) -> Data:
-    return bench.small if preset.name == "cpu" and bench.small is not None else bench.data
-
-
-def _other_data(bench: Bench) -> str:
-    small = bench.small
-    only = getattr(small, "only_trial", None)
-    if only is not None:
-        return f"every trial takes the split of trial {only}, with another seed"
-    known_of = getattr(small, "known_of", None)
-    return (
-        f"the classes known in split 0 of {known_of}"
-        if known_of
-        else f"{getattr(small, 'source', '')} images"
-    )
+def _check_names(experiment: Experiment, own: Sequence[Arm]) -> None:
+    """Trials are kept by the names of rows and drawn by their labels: no two may share either."""
+    names, labels = ({getattr(arm, of) for arm in experiment.arms} for of in ("name", "label"))
+    for i, arm in enumerate(own):
+        if arm.name in names:
+            raise UserError(f"{experiment.name} has a row '{arm.name}' already; give your file another name")
+        if any(arm.name == other.name for other in own[:i]):
+            raise UserError(f"two rows of your own are called '{arm.name}'; give one of them another name")
+        if arm.label in labels | {other.label for other in own[:i]}:
+            raise UserError(f"there is a row labelled '{arm.label}' already; give {arm.name} another label")
 
 
 def _trial_count(experiment: Experiment, preset: Preset) -> int:

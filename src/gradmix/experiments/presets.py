@@ -11,17 +11,16 @@ from typing import Any
 class Preset:
     """``fields`` go over the paper's recipe (those that a method does not have are left out for it).
 
-    ``largest_image`` bounds the image size. ``fewer_stages`` renames layers for encoders with three stages
-    instead of four: conv5 becomes conv4, and so on. ``snapshots`` of the weights are kept at even distances,
-    to show results against steps. Tests take ``test_per_class`` images a class, tests at snapshots
-    ``curve_per_class``; None is all. ``generated``: images are made up, no data is needed.
+    ``largest_image`` bounds the image size. ``snapshots`` of the weights are kept at even distances, to show
+    results against steps. Tests take ``test_per_class`` images a class, tests at snapshots
+    ``curve_per_class``, tests on corrupted images ``corrupted_per_class``; None is all. ``generated``: images
+    are made up, no data is needed.
     """
 
     name: str
     about: str
     fields: Mapping[str, Any]
     largest_image: int | None = None
-    fewer_stages: bool = False
     snapshots: int = 0
     test_per_class: int | None = None
     curve_per_class: int | None = None
@@ -51,7 +50,6 @@ CPU = Preset(
         "score_normalize": "shifted",
     },
     largest_image=24,
-    fewer_stages=True,
     snapshots=8,
     curve_per_class=60,
     corrupted_per_class=40,
@@ -74,7 +72,6 @@ SMOKE = Preset(
         "attention_size": 32,
     },
     largest_image=16,
-    fewer_stages=True,
     snapshots=2,
     test_per_class=4,
     curve_per_class=4,

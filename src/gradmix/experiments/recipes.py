@@ -1,18 +1,22 @@
-"""The recipe of one arm on one bench in one preset, and how it departs from the paper's."""
+"""The recipe of one arm on one bench in one preset, and the key of its training."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
 from ..errors import UserError, choose
 from ..methods import METHODS
+from ..models import ENCODERS
 from ..training import Recipe, field_names, load_recipe, make_recipe
 from .declaration import Arm, Bench, Experiment
-from .presets import PAPER, Preset
+from .presets import Preset
 
 # What changes nothing about the trained weights: a training is shared by arms that differ only in these.
 NOT_OF_TRAINING = (
@@ -23,7 +27,9 @@ NOT_OF_TRAINING = (
     "log_every",
     "checkpoint_minutes",
 )
-_NOT_A_DEPARTURE = ("seed", "device", "log_every", "checkpoint_minutes")
+# What changes no number at all: with another device or another pace of logging it is the same setting.
+NOT_OF_RESULTS = ("device", "log_every", "checkpoint_minutes")
+_STAGES_OF_THE_PAPER = 4  # of ResNet18, by whose names layers are called
 
 
 def recipe_for(
@@ -43,14 +49,38 @@ def recipe_for(
     if preset.largest_image:
         values["image_size"] = min(int(values["image_size"]), preset.largest_image)
     values |= dict(arm.fields) | {"seed": seed}
-    # What is smaller in a preset stays so, whatever an arm says for the paper's size.
-    values |= {name: preset.fields[name] for name in ("queue_size",) if name in preset.fields}
-    if preset.fewer_stages:
-        values["layers"] = [one_stage_earlier(name) for name in values["layers"]]
+    # What is smaller in a preset stays so, whatever a declared arm says for the paper's size.
+    if "queue_size" in preset.fields and not arm.is_own:
+        values["queue_size"] = preset.fields["queue_size"]
     values |= dict(overrides or {})
     method = choose("method", str(values.get("method", "gradmix")), METHODS)
     allowed = set(field_names(method))
-    return make_recipe({name: value for name, value in values.items() if name in allowed})
+    return _with_layers_that_exist(make_recipe({n: value for n, value in values.items() if n in allowed}))
+
+
+def _with_layers_that_exist(recipe: Recipe) -> Recipe:
+    """Layers are named as in ResNet18; in an encoder with a stage less, the stage before stands for each."""
+    layers = getattr(recipe.objective, "layers", ())
+    if not layers or stages_of(recipe.model.encoder) == _STAGES_OF_THE_PAPER:
+        return recipe
+    earlier = tuple(one_stage_earlier(name) for name in layers)
+    if any(name.startswith("conv1_") for name in earlier):
+        raise UserError(
+            f"layers: nothing takes the place of conv2 in {recipe.model.encoder}, which has a stage less "
+            "than ResNet18; name some of conv3_2, conv4_2, conv5_2"
+        )
+    return dataclasses.replace(recipe, objective=dataclasses.replace(recipe.objective, layers=earlier))
+
+
+@functools.cache
+def stages_of(encoder: str) -> int:
+    """How many stages the encoder of that name has.
+
+    >>> stages_of("resnet18"), stages_of("resnet8_16")
+    (4, 3)
+    """
+    with torch.device("meta"):  # only its shape is asked for
+        return len(ENCODERS[encoder](3, "small").layer_names)
 
 
 def one_stage_earlier(layer: str) -> str:
@@ -62,24 +92,6 @@ def one_stage_earlier(layer: str) -> str:
     if layer.startswith("conv") and layer[4:5].isdigit():
         return f"conv{int(layer[4]) - 1}{layer[5:]}"
     return layer
-
-
-def departures(
-    experiment: Experiment, benches: tuple[Bench, ...], preset: Preset, overrides: Mapping[str, Any]
-) -> list[str]:
-    """How the last row's recipe (the method in question) differs from the paper's: "epochs: 600 → 5"."""
-    arm = [arm for arm in experiment.arms if arm.implemented][-1]
-    found: dict[str, list[str]] = {}
-    for bench in benches:
-        paper = recipe_for(experiment, bench, arm, PAPER).flat()
-        here = recipe_for(experiment, bench, arm, preset, overrides=overrides).flat()
-        for name, value in here.items():
-            if name not in _NOT_A_DEPARTURE and value != paper.get(name):
-                found.setdefault(f"{name}: {_said(paper.get(name))} → {_said(value)}", []).append(bench.label)
-    return [
-        change if len(where) == len(benches) else f"{change} ({', '.join(where)})"
-        for change, where in found.items()
-    ]
 
 
 def check_overrides(overrides: Mapping[str, Any], arms: tuple[Arm, ...]) -> None:
@@ -115,7 +127,3 @@ def _explicit(recipe: Recipe) -> dict[str, Any]:
         for name, value in recipe.flat().items()
         if name not in defaults or getattr(recipe.objective, name) != defaults[name]
     }
-
-
-def _said(value: Any) -> str:
-    return "+".join(map(str, value)) if isinstance(value, list) else "all" if value is None else str(value)

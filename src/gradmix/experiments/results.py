@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from torch import Tensor
 
 from ..atomic import write_atomically, write_text
 from ..errors import UserError
+from .cuts import Extent
 from .declaration import Arm, Bench
 from .paper import PaperNumbers, paper_numbers
 from .plan import Plan
@@ -23,7 +26,11 @@ Curve = tuple[list[float], list[float]]
 
 @dataclass(frozen=True)
 class TrialResult:
-    """One trial as its file has it. ``curve`` is (steps, values), ``series`` are (x, y)."""
+    """One trial as its file has it. ``curve`` is (steps, values), ``series`` are (x, y).
+
+    ``code``: of the user's own rows, the hash of the file behind it. Fields with a default came later than
+    the first files.
+    """
 
     bench: str
     arm: str
@@ -44,6 +51,7 @@ class TrialResult:
     versions: Mapping[str, str]
     notes: tuple[str, ...] = ()
     core_minutes: float = 0.0
+    code: str = ""
 
     @property
     def name(self) -> str:
@@ -129,6 +137,24 @@ class ExperimentResult:
     def of(self, arm: str, bench: str) -> list[TrialResult]:
         return [trial for trial in self.trials if trial.arm == arm and trial.bench == bench]
 
+    @cached_property
+    def cuts(self) -> tuple[str, ...]:
+        """In words, how what there is, or is to be, is less than the paper's."""
+        there = {trial.arm for trial in self.trials} | {trial.arm.name for trial in self.plan.trials}
+        known = {arm.name: arm for arm in (*self.plan.experiment.arms, *self.plan.arms)}
+        arms = tuple(arm for name, arm in known.items() if name in there)
+        counts = Counter((trial.bench, trial.arm) for trial in self.trials)
+        return self.plan.cuts_of(Extent(self.benches, arms, counts.values()))
+
+    @property
+    def versions(self) -> list[Mapping[str, str]]:
+        """Of the programs that the trials were made with; one entry unless they differ."""
+        found: list[Mapping[str, str]] = []
+        for trial in self.trials:
+            if trial.versions not in found:
+                found.append(trial.versions)
+        return found
+
     def summary(self, arm: str, bench: str, metric: str) -> Summary | None:
         return summarise([t.metrics[metric] for t in self.of(arm, bench) if metric in t.metrics])
 
@@ -164,10 +190,11 @@ class ExperimentResult:
             "finished": self.is_finished,
             "command": self.command,
             "family": self.plan.family,
-            "cuts": list(self.plan.cuts),
+            "cuts": list(self.cuts),
             "left_out": dict(self.plan.left_out),
             "minutes": round(self.minutes, 2),
             "core_minutes": round(self.core_minutes, 2),
+            "versions": [dict(versions) for versions in self.versions],
             "paper": {"rows": dict(self.paper.rows), "claims": list(self.paper.claims)},
             "summary": self._summaries(),
             "trials": [asdict(trial) for trial in self.trials],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ from ..errors import UserError
 from ..locks import claimed
 from ..recognition import Recognizer, build_recognizer
 from ..training.run_folder import versions
+from .cuts import corrupted_per_class
 from .estimate import in_words
 from .images import GeneratedImages, Images, Material, StoredImages, per_class
 from .measures import MEASURES, Subject
-from .plan import Plan, Trial
+from .plan import Place, Plan, Trial
+from .recipes import NOT_OF_RESULTS
 from .results import Curve, ExperimentResult, TrialFiles, TrialResult, collect
 from .survey import Survey, survey
 from .trainings import Store, trained_on, with_detection
@@ -33,6 +36,7 @@ class Runner:
 
     ``overrides``: recipe fields that were changed for all arms, noted with every trial.
     ``jobs``: how many processes share the work, for estimates.
+    ``again``: a look counts what is done as still to be done, as it will be after ``forget``.
     """
 
     plan: Plan
@@ -42,6 +46,7 @@ class Runner:
     command: str = ""
     say: Say = lambda line: None
     jobs: int = 1
+    again: bool = False
 
     @property
     def folder(self) -> Path:
@@ -65,6 +70,7 @@ class Runner:
     def todo(self) -> list[Trial]:
         """The trials without a result; results of anything else than what is asked for are refused."""
         done = self.files.read()
+        self._refuse_to_mix(done)
         for trial in self.plan.trials:
             found = done.get(trial.name)
             if found is not None and found.key != trial.key:
@@ -72,29 +78,51 @@ class Runner:
                     f"{self.folder} holds '{trial.name}' of another setting; use another --out, or --force "
                     "to do it again"
                 )
-        wanted = {trial.name for trial in self.plan.trials}
+        return [trial for trial in self.plan.trials if trial.name not in done]
+
+    def _refuse_to_mix(self, done: Mapping[str, TrialResult]) -> None:
+        """Trials that are not asked for now stand in the same table: they must be of the same settings."""
+        asked = {trial.name for trial in self.plan.trials}
+        code = {arm.name: arm.code for arm in self.plan.arms}
         for found in done.values():
-            if found.name not in wanted and dict(found.overrides) != dict(self.overrides):
+            if found.name in asked:
+                continue
+            if _that_count(found.overrides) != _that_count(self.overrides):
                 raise UserError(
                     f"{self.folder} holds '{found.name}' with other recipe fields ({dict(found.overrides)}); "
                     "use another --out"
                 )
-        return [trial for trial in self.plan.trials if trial.name not in done]
+            if found.code != code.get(found.arm, found.code):
+                raise UserError(
+                    f"{self.folder} holds '{found.name}' of another version of your file {found.arm}; use "
+                    "another --out, or --force with that trial too"
+                )
 
-    def forget(self) -> None:
-        """Remove the results of this plan and the trainings behind them."""
-        for trial in self.plan.trials:
-            self.files.remove(trial.name)
-            self.store.forget(trial.training)
+    def forget(self, skip_missing: bool = False) -> None:
+        """Remove the results of this plan and the trainings behind them, unless they cannot be made again."""
+        found = replace(self, again=True).look(skip_missing, timed=False)
+        with ExitStack() as locks:
+            for key in found.plan.trainings():
+                if not locks.enter_context(claimed(self.store.lock(key))):
+                    raise UserError(
+                        f"another process is at work on {self.store.folder(key).path}; let it end, or stop "
+                        "it, before --force"
+                    )
+            for trial in found.plan.trials:
+                self.files.remove(trial.name)
+                self.store.forget(trial.training)
 
     def look(self, skip_missing: bool = False, timed: bool = True) -> Survey:
         """What is to be done, with an estimate of the time (None where timing is not worth it)."""
-        return survey(self.plan, self.todo(), self.images, self.store, skip_missing, timed)
+        if not self.again:
+            return survey(self.plan, self.todo(), self.images, self.store.is_done, skip_missing, timed)
+        self._refuse_to_mix(self.files.read())
+        return survey(self.plan, self.plan.trials, self.images, lambda key: False, skip_missing, timed)
 
     def run(self, skip_missing: bool = False, timed: bool = True) -> ExperimentResult:
         """Do what is not done yet, wait for what other processes are doing, and write result.json."""
         found = self.look(skip_missing, timed)
-        self.say(describe(found, len(self._left(found.plan)), self.jobs))
+        self.say(describe(found, self.jobs))
         self.work(found)
         return self.so_far(found.plan)
 
@@ -102,13 +130,12 @@ class Runner:
         """Do trials as long as there are any to take; ``wait``: until those that others do are done too."""
         images, store, left = self.images, self.store, dict(found.seconds or {})
         all_of_them = len(self._left(found.plan))
-        material: tuple[tuple[str, int, int], Material] | None = None
+        material: tuple[Place, Material] | None = None
         for trial in self._taken(found.plan, wait):
-            views = trial.recipe.views
-            place = (trial.bench.name, trial.number, views.image_size)
-            if material is None or material[0] != place:  # arms of a trial share their images
+            if material is None or material[0] != trial.place:  # arms of a trial share their images
+                views = trial.recipe.views
                 read = images.material(trial.data, trial.number, views.image_size, views.channels)
-                material = (place, read)
+                material = (trial.place, read)
             started = time.monotonic()
             result = self._do(trial, material[1], images, store)
             took = in_words(time.monotonic() - started)
@@ -169,6 +196,7 @@ class Runner:
             overrides=dict(self.overrides),
             versions=versions(),
             notes=measured.notes,
+            code=trial.arm.code,
         )
         self.files.write(result, measured.pictures)
         return result
@@ -189,7 +217,7 @@ class Runner:
             trial.number,
             self.plan.experiment.out,
             most,
-            min((n for n in (preset.corrupted_per_class, most) if n is not None), default=None),
+            corrupted_per_class(preset, most),
             preset.probe,
         )
 
@@ -218,17 +246,22 @@ class Runner:
         return f"{trial.bench.label}, {trial.arm.label}, trial {trial.number}{told}"
 
 
-def describe(found: Survey, trials: int, jobs: int = 1) -> str:
+def describe(found: Survey, jobs: int = 1) -> str:
     """One line before it starts."""
-    if not trials:
+    if not found.todo:
         return f"{found.plan.experiment.name} ({found.plan.preset.name}): all done before; nothing to train"
     seconds = sum(found.seconds.values()) / jobs if found.seconds else 0
     hours = f", about {in_words(seconds)} of training here" if seconds else ""
     at_once = f", {jobs} at a time" if jobs > 1 else ""
+    trials = _counted(len(found.todo), "trial")
     return (
-        f"{found.plan.experiment.name} ({found.plan.preset.name}): {_counted(trials, 'trial')} to do, "
+        f"{found.plan.experiment.name} ({found.plan.preset.name}): {trials} to do, "
         f"{_counted(len(found.work), 'training')}, {found.steps:,} steps in all{hours}{at_once}"
     )
+
+
+def _that_count(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in overrides.items() if name not in NOT_OF_RESULTS}
 
 
 def _counted(number: int, what: str) -> str:

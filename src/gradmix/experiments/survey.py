@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ..data import KNOWN_SETS
@@ -10,8 +10,8 @@ from ..errors import UserError
 from ..progress import progress
 from .estimate import Workload, seconds_of
 from .images import Images, evenly, sources_of
-from .plan import Plan, Trial, steps_of
-from .trainings import Store, trained_on
+from .plan import Place, Plan, Trial, steps_of
+from .trainings import trained_on
 
 _SAMPLE = 512  # images kept of each training to time steps on
 _WORTH_TIMING = 200  # steps in all: below, timing takes longer than training
@@ -19,9 +19,10 @@ _WORTH_TIMING = 200  # steps in all: below, timing takes longer than training
 
 @dataclass(frozen=True)
 class Survey:
-    """The trials whose data is there, and the trainings that are still to be done, by key."""
+    """The plan as far as there is data; what of it is to be done: trials, and trainings by key."""
 
     plan: Plan
+    todo: tuple[Trial, ...]
     work: dict[str, Workload]
     seconds: dict[str, float] | None
 
@@ -31,21 +32,30 @@ class Survey:
 
 
 def survey(
-    plan: Plan, todo: Sequence[Trial], images: Images, store: Store, skip_missing: bool, timed: bool
+    plan: Plan,
+    todo: Sequence[Trial],
+    images: Images,
+    is_done: Callable[[str], bool],
+    skip_missing: bool,
+    timed: bool,
 ) -> Survey:
-    """Read all data that ``todo`` needs; missing data is an error, or with ``skip_missing`` left out."""
+    """Read all data that ``todo`` needs; missing data is an error, or with ``skip_missing`` left out.
+
+    ``is_done`` says of a training, by its key, whether it is there already.
+    """
     work: dict[str, Workload] = {}
     left_out: dict[str, str] = {}
-    places: dict[tuple[str, int], list[Trial]] = {}
+    places: dict[Place, list[Trial]] = {}
     for trial in todo:
-        places.setdefault((trial.bench.name, trial.number), []).append(trial)
+        places.setdefault(trial.place, []).append(trial)
     with progress("looking at the data", len(places)) as advance:
-        for (bench, _), trials in places.items():
+        for place, trials in places.items():
+            bench = place[0]
             advance(note=trials[0].bench.label)
             if bench in left_out:
                 continue
             try:
-                work |= _look(plan, trials, images, store)
+                work |= _look(plan, trials, images, is_done)
             except UserError as error:
                 if not skip_missing:
                     raise UserError(_missing(plan, trials[0], error)) from error
@@ -58,18 +68,21 @@ def survey(
     if timed and sum(one.steps for one in work.values()) >= _WORTH_TIMING:
         with progress("timing steps", len(work)) as advance:
             seconds = seconds_of(work, advance)
-    return Survey(replace(plan, trials=kept, left_out=left_out), work, seconds)
+    there = tuple(trial for trial in todo if trial in kept)
+    return Survey(replace(plan, trials=kept, left_out=left_out), there, work, seconds)
 
 
-def _look(plan: Plan, trials: Sequence[Trial], images: Images, store: Store) -> dict[str, Workload]:
-    """Read the images that the arms of one trial share."""
+def _look(
+    plan: Plan, trials: Sequence[Trial], images: Images, is_done: Callable[[str], bool]
+) -> dict[str, Workload]:
+    """Read the images that the arms of one place share."""
     found: dict[str, Workload] = {}
     views = trials[0].recipe.views
     material = images.material(trials[0].data, trials[0].number, views.image_size, views.channels)
     for source in plan.experiment.out:
         images.foreign(source, views.image_size, views.channels)
     for trial in trials:
-        if store.is_done(trial.training):
+        if is_done(trial.training):
             continue
         to_train = trained_on(material.train, trial.recipe)
         sample = to_train.select(evenly(len(to_train), _SAMPLE))

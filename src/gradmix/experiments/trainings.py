@@ -118,9 +118,10 @@ def trained_on(images: ImageSet, recipe: Recipe) -> ImageSet:
 
 
 def with_detection(recognizer: Recognizer, recipe: Recipe) -> Recognizer:
-    """The same model with the k and the score of ``recipe``. Its threshold is no longer meant."""
+    """The same model with the k, score and index of ``recipe``. Its threshold is no longer meant."""
     settings = recognizer.knn.settings() | {
         "k": recipe.detection.k,
         "normalize": recipe.detection.score_normalize,
+        "index": recipe.detection.knn_index,
     }
     return replace(recognizer, knn=KNN.from_state(recognizer.knn.state(), settings), recipe=recipe)

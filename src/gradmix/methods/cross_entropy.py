@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..errors import UserError
 from ..losses import nt_xent
 from .interface import Method, Views
 
@@ -17,6 +18,9 @@ class CrossEntropySettings:
     """Plain classification."""
 
     label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_smoothing(self.label_smoothing)
 
 
 class CrossEntropy(Method):
@@ -45,6 +49,15 @@ class CrossEntropySSLSettings:
     simclr_temperature: float = 0.05
     label_smoothing: float = 0.0
 
+    def __post_init__(self) -> None:
+        _check_smoothing(self.label_smoothing)
+        if not self.simclr_temperature > 0:
+            raise UserError(f"simclr_temperature must be positive, not {self.simclr_temperature}")
+        if not (self.theta >= 0 and self.lam >= 0 and self.theta + self.lam > 0):
+            raise UserError(
+                f"theta and lam must not be negative, nor both 0, but they are {self.theta} and {self.lam}"
+            )
+
 
 class CrossEntropySSL(Method):
     """CE on both views, NT-Xent between them on the same embedding."""
@@ -64,3 +77,8 @@ class CrossEntropySSL(Method):
         loss = s.theta * ce + s.lam * simclr
         torch.autograd.backward(scale * loss)
         return {"loss": loss.detach(), "ce": ce.detach(), "simclr": simclr.detach()}
+
+
+def _check_smoothing(share: float) -> None:
+    if not 0 <= share < 1:
+        raise UserError(f"label_smoothing must lie in [0, 1), not {share}")

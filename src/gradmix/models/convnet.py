@@ -10,9 +10,9 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from ..errors import choose
+from .resnet import STEMS
 
 _STEM_CHANNELS = 24
-_KERNEL_AND_STRIDE = {"small": (3, 1), "half": (3, 2), "imagenet": (7, 2)}
 
 
 class ConvNet(nn.Module):
@@ -23,8 +23,8 @@ class ConvNet(nn.Module):
 
     def __init__(self, width: int, channels: int = 3, stem: str = "small") -> None:
         super().__init__()
-        self.stem = choose("stem", stem, _KERNEL_AND_STRIDE)
-        kernel, stride = _KERNEL_AND_STRIDE[stem]
+        self.stem = choose("stem", stem, STEMS)
+        kernel, stride = STEMS[stem]
         self.conv1 = nn.Conv2d(channels, _STEM_CHANNELS, kernel, stride, kernel // 2)
         self.relu = nn.ReLU(inplace=True)
         widths = (width, 2 * width, 4 * width)

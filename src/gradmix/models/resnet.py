@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..errors import choose
 
-STEMS = ("small", "half", "imagenet")
+STEMS = {"small": (3, 1), "half": (3, 2), "imagenet": (7, 2)}  # kernel and stride of the first convolution
 
 
 class BasicBlock(nn.Module):
@@ -76,7 +76,7 @@ class ResNet(nn.Module):
     ) -> None:
         super().__init__()
         self.stem = choose("stem", stem, STEMS)
-        kernel, stride = {"small": (3, 1), "half": (3, 2), "imagenet": (7, 2)}[stem]
+        kernel, stride = STEMS[stem]
         self.conv1 = nn.Conv2d(channels, width, kernel, stride, kernel // 2, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.relu = nn.ReLU(inplace=True)

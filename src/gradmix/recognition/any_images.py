@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..data import ImageSet, load_image_files, load_images
+from ..data import UNKNOWN, ImageSet, load_image_files, load_images
 from ..data.resize import fitted
 from ..errors import UserError
 
@@ -110,8 +110,19 @@ def _of_data_set(data: Dataset[Any], wanted: Wanted) -> ImageSet:
         labels.append(int(label))
     if not pictures:
         raise UserError("the data set is empty")
-    names = getattr(data, "classes", None) or [str(i) for i in range(max(labels) + 1)]
-    return ImageSet(torch.cat(pictures), torch.tensor(labels), tuple(map(str, names)))
+    there = sorted({label for label in labels if label >= 0})  # a Subset may leave classes out
+    place = {label: i for i, label in enumerate(there)}
+    closed_up = torch.tensor([place.get(label, UNKNOWN) for label in labels])
+    return ImageSet(torch.cat(pictures), closed_up, _names(there, getattr(data, "classes", None)))
+
+
+def _names(labels: list[int], names: Sequence[Any] | None) -> tuple[str, ...]:
+    """What a data set calls its labels; their numbers, if it has no names."""
+    if not names:
+        return tuple(map(str, labels))
+    if labels and labels[-1] >= len(names):
+        raise UserError(f"label {labels[-1]} of the data set has no name: it names {len(names)} classes")
+    return tuple(str(names[label]) for label in labels)
 
 
 def _one(image: Any, place: int) -> Tensor:

@@ -43,6 +43,10 @@ class Backbone(nn.Module):
         self.layer_names: dict[str, str] = {}
         self.dim = self._look_at(channels, image_size)
 
+    def extra_repr(self) -> str:
+        """Which layer: no weight tells, and the feature cache asks."""
+        return f"layer={self.layer!r}"
+
     def forward(self, x: Tensor) -> Tensor:
         if not self.layer:
             call = getattr(self.module, "forward_features", self.module)

@@ -10,6 +10,7 @@ from ..errors import UserError
 from ..training import Recipe, Trained
 from ..training.seeds import generator_for
 from .calibration import known_threshold
+from .class_names import check_name
 from .feature_cache import cached_extract
 from .gallery import Gallery
 from .recognizer import Recognizer
@@ -18,12 +19,13 @@ from .recognizer import Recognizer
 def hold_out(images: ImageSet, recipe: Recipe) -> tuple[ImageSet, ImageSet | None]:
     """(to train on, to set the threshold with): the recipe's share of every class, drawn by its seed.
 
-    Also applies ``limit_per_class``, and refuses a class that has fewer than k images left.
+    Also applies ``limit_per_class``, and refuses a class that has fewer than k images left, or an odd name.
     """
     s, d = recipe.training, recipe.detection
     generator = generator_for(s.seed, "holdout")
     train, kept_back = [], []
     for label, name in enumerate(images.class_names):
+        check_name(name)
         of_class = (images.labels == label).nonzero()[:, 0]
         of_class = of_class[torch.randperm(len(of_class), generator=generator)][: s.limit_per_class]
         back = round(d.holdout * len(of_class))

@@ -98,6 +98,16 @@ def recalibrated(
     return replace(recognizer, threshold=threshold, head_start=head_start)
 
 
+def rejects_nothing(t: Threshold) -> str:
+    """One line where there are too few images for a threshold, so that all is accepted; else ""."""
+    if t.guaranteed:
+        return ""
+    return (
+        f"{t.n} images cannot bound false rejects by {t.false_reject:g} ({t.needed} would do): nothing is "
+        "rejected; allow more (false_reject), or set the threshold with more images"
+    )
+
+
 def calibrated_on(
     recognizer: Recognizer,
     images: ImageSet,

@@ -13,12 +13,11 @@ from ..detection.bank import unit_rows
 from ..detection.outputs import require_finite
 from ..errors import UserError, choose
 from .calibration import recalibrated
+from .class_names import check_name
 from .gallery import Gallery
 
 if TYPE_CHECKING:
     from .recognizer import Recognizer
-
-_NOT_A_CLASS = "unknown"
 
 
 def enrolled(recognizer: Recognizer, name: str, images: ImageSet, add: bool = False) -> Recognizer:
@@ -28,7 +27,7 @@ def enrolled(recognizer: Recognizer, name: str, images: ImageSet, add: bool = Fa
     again; with ``add`` the images join those of the class. Labels of ``images`` do not matter.
     """
     exists = name in recognizer.class_names
-    _check_name(name)
+    check_name(name)
     if exists and not add:
         raise UserError(
             f"the model knows a class '{name}' already; add the images to it with --add (add=True), "
@@ -98,10 +97,3 @@ def _without(held_out: Outputs | None, gone: int) -> Outputs | None:
 def _closed_up(labels: torch.Tensor, gone: int) -> torch.Tensor:
     """Labels without ``gone``: those above move down by one."""
     return torch.where(labels > gone, labels - 1, labels)
-
-
-def _check_name(name: str) -> None:
-    if not name.strip() or not name.isprintable():
-        raise UserError(f"a class needs a name that can be printed, not {name!r}")
-    if name == _NOT_A_CLASS:
-        raise UserError("no class can be called 'unknown': that is the answer for all others")

@@ -20,6 +20,7 @@ from ..detection.bank import unit_rows
 from ..errors import UserError
 from ..models import Network
 from ..progress import progress
+from .class_names import UNKNOWN_NAME
 from .head_start import lifted
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def explain(
             Explanation(
                 fitted.images[i],
                 images.sources[i] if images.sources else "",
-                name if bool(known[i]) else "unknown",
+                name if bool(known[i]) else UNKNOWN_NAME,
                 float(scores.score[i]),
                 float(thresholds[i]),
                 heat[i],

@@ -39,6 +39,8 @@ def cached_extract(
     if not use or not len(images) or cache_limit() == 0:
         return extract(network, normalizer, images, what=what)
     key = features_key(network, normalizer, images)
+    if key is None:
+        return extract(network, normalizer, images, what=what)
     found = _load(key, len(images))
     if found is not None:
         return Outputs(found["features"], images.labels, found.get("logits"))
@@ -49,8 +51,14 @@ def cached_extract(
     return outputs
 
 
-def features_key(network: Network, normalizer: Normalizer, images: ImageSet) -> str:
-    """64 hex digits that change with anything that changes what :func:`extract` returns."""
+def features_key(network: Network, normalizer: Normalizer, images: ImageSet) -> str | None:
+    """64 hex digits that change with anything that changes what :func:`extract` returns.
+
+    None if that cannot be told: a part of the network has no source file (it was written in a notebook).
+    """
+    code = _code_of(network)
+    if code is None:
+        return None
     device = next(network.parameters()).device.type
     about = [
         _FORMAT,
@@ -63,19 +71,19 @@ def features_key(network: Network, normalizer: Normalizer, images: ImageSet) -> 
         images.content_hash(),
     ]
     digest = hashlib.sha256(json.dumps(about).encode())
-    for file in _code_of(network):
+    for file in code:
         digest.update(hashlib.sha256(file.read_bytes()).digest())
     _add_tensors(digest, network.state_dict())
     return digest.hexdigest()
 
 
-def _code_of(network: Network) -> list[Path]:
+def _code_of(network: Network) -> list[Path] | None:
     """The source files of the network's parts (but torch's own), of the normaliser and of ``extract``."""
     parts = {type(module).__module__ for module in network.modules()}
     parts = {name for name in parts if not name.startswith("torch.")}
     parts |= {Normalizer.__module__, f"{__package__}.extract"}
-    files = (getattr(sys.modules.get(name), "__file__", None) for name in sorted(parts))
-    return [Path(file) for file in files if file is not None and Path(file).is_file()]
+    files = [Path(getattr(sys.modules.get(name), "__file__", None) or "") for name in sorted(parts)]
+    return files if all(file.is_file() for file in files) else None
 
 
 def _add_tensors(digest: hashlib._Hash, tensors: dict[str, Tensor]) -> None:

@@ -28,6 +28,7 @@ from .gallery import Gallery
 from .recognizer import Recognizer
 
 FORMAT = 1
+Identity = tuple[int, int, int]
 _TRIES = 100  # to read a file that others are replacing
 _NETWORK, _INDEX, _CALIBRATION, _GALLERY = "network.", "index.", "calibration.", "gallery."
 
@@ -92,7 +93,7 @@ def load_with_notes(path: str | Path, backbone: nn.Module | None = None) -> tupl
     about, tensors = _read(path)
     try:
         with offered(_backbone(about, backbone, path)):
-            recipe = make_recipe(about["recipe"])
+            recipe = make_recipe(_without_init(about["recipe"]))
             network = network_of(recipe, about.get("classifier", len(about["class_names"])))
         class_names = tuple(str(name) for name in about["class_names"])
         network.load_state_dict(_below(_NETWORK, tensors))
@@ -122,6 +123,11 @@ def model_path(path: str | Path) -> Path:
     address = hub_address(path)
     path = Path(path) if address is None else fetched(address)
     return path / MODEL_FILE if path.is_dir() else path
+
+
+def _without_init(recipe: dict[str, Any]) -> dict[str, Any]:
+    """All weights are in the file: what it says about others is not to be opened, nor fetched."""
+    return recipe | ({"init": ""} if "init" in recipe else {})
 
 
 def _backbone(about: dict[str, Any], module: nn.Module | None, path: Path) -> Backbone | None:
@@ -212,7 +218,7 @@ def _header_and_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     raise UserError(f"{path} is replaced again and again; try later")
 
 
-def identity(path: Path) -> tuple[int, int, int] | None:
+def identity(path: Path) -> Identity | None:
     """Changes whenever the file is replaced; None where there is none."""
     try:
         found = path.stat()

@@ -15,7 +15,7 @@ from pathlib import Path
 from ..errors import UserError
 from ..hub_file import MODEL_FILE, hub_address
 from ..locks import held
-from .model_file import load, load_with_notes, model_path, save
+from .model_file import Identity, identity, load, load_with_notes, model_path, save
 from .recognizer import Recognizer
 
 _SECONDS_A_SAVE_MAY_TAKE = 3600.0
@@ -23,6 +23,13 @@ _SECONDS_A_SAVE_MAY_TAKE = 3600.0
 
 def update_model(path: str | Path, change: Callable[[Recognizer], Recognizer]) -> Recognizer:
     """Replace the model at ``path`` (a file, or the run folder that holds it) by ``change`` of it."""
+    return replace_model(path, change)[0]
+
+
+def replace_model(
+    path: str | Path, change: Callable[[Recognizer], Recognizer]
+) -> tuple[Recognizer, Identity | None]:
+    """The same, and which file it is then: whoever follows the file can tell this change from later ones."""
     if hub_address(path) is not None:
         raise UserError(f"{hub_address(path)} cannot be changed there; change a copy of its {MODEL_FILE}")
     file = model_path(path)
@@ -33,7 +40,7 @@ def update_model(path: str | Path, change: Callable[[Recognizer], Recognizer]) -
         recognizer, notes = load_with_notes(file)
         changed = change(recognizer)
         save(changed, file, notes)
-    return changed
+        return changed, identity(file)
 
 
 @contextmanager

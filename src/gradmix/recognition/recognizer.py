@@ -14,14 +14,13 @@ from ..models import Network
 from ..training import Recipe
 from ..views import Normalizer
 from .calibration import calibrated_on, recalibrated
+from .class_names import UNKNOWN_NAME
 from .discover import Discovery, discover
 from .enroll import enrolled, forgotten
 from .explain import Explanation, explain, heat_maps
 from .feature_cache import cached_extract
 from .gallery import Gallery
 from .head_start import scores_with_head_start
-
-UNKNOWN_NAME = "unknown"
 
 
 @dataclass(frozen=True)

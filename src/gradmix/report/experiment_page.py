@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ..atomic import write_text
-from ..data import duplicates
-from ..experiments.declaration import Bench, OpenSplit
+from ..experiments.declaration import Bench
 from ..experiments.measures import MEASURES
 from ..experiments.results import ExperimentResult, TrialFiles
 from .experiment_figures import corruptions_figure, curves_figure, maps_figure, rows_figure
-from .experiment_tables import CUT, compared_tables, facts, joined, to_latex, to_markdown
+from .experiment_origin import repeated_splits, versions_told
+from .experiment_tables import CUT, SEEDS, compared_tables, facts, joined, to_latex, to_markdown
 from .figure_files import write_figures
 from .page import Figure, Page, Table, write
 from .tables import Cell
@@ -45,9 +45,9 @@ def experiment_page(result: ExperimentResult) -> Page:
 
 
 def _subtitle(result: ExperimentResult) -> str:
-    """The facts but for the long list of what was cut, which is among the details."""
-    told = [fact for fact in facts(result) if not fact.startswith(CUT)]
-    if result.plan.cuts:
+    """The facts but for the long lists of cuts, seeds and hashes, which are among the details."""
+    told = [fact for fact in facts(result) if not fact.startswith((CUT, SEEDS))]
+    if result.cuts:
         told.insert(2, "It is smaller than the paper's: what was cut is listed at the end.")
     return " ".join(told)
 
@@ -152,13 +152,6 @@ def _details(result: ExperimentResult) -> dict[str, Cell]:
     plan, trials = result.plan, result.trials
     seeds = sorted({trial.seed for trial in trials})
     splits = sorted({f"{t.bench} {t.trial}: {t.split_hash}" for t in trials if t.split_hash})
-    same = [
-        f"{bench.label}: trials {a} and {b}"
-        for bench in _ran(result)
-        if isinstance(bench.data, OpenSplit)
-        for a, b in duplicates(bench.data.protocol, plan.family)
-    ]
-    found = trials[0].versions if trials else {}
     details: dict[str, Cell] = {
         "command": result.command,
         "preset": plan.preset.name,
@@ -169,8 +162,8 @@ def _details(result: ExperimentResult) -> dict[str, Cell]:
         "steps": ", ".join(sorted({f"{trial.steps:,}" for trial in trials})),
         "seeds": ", ".join(map(str, seeds)),
         "split hashes": "; ".join(splits),
-        "the same split twice": "; ".join(same),
-        "cut": "; ".join(plan.cuts),
-        "versions": ", ".join(f"{name} {version}" for name, version in found.items()),
+        "the same split twice": "; ".join(repeated_splits(result)),
+        "cut": "; ".join(result.cuts),
+        "versions": versions_told(result),
     }
     return {name: value for name, value in details.items() if value != ""}

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from ..experiments.declaration import Arm, Bench, Column
 from ..experiments.results import ExperimentResult
+from .experiment_origin import family_told, seeds_told, splits_told, versions_told
 from .tables import NOT_MEASURED, markdown_table
 
 NOT_IMPLEMENTED = "not yet implemented"
 CUT = "Other than in the paper: "
+SEEDS = "Seeds: "
 _LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "±": r"$\pm$", "α": r"$\alpha$", "–": "--"}
 
 
@@ -94,8 +96,8 @@ def to_markdown(result: ExperimentResult) -> str:
 
 
 def to_latex(result: ExperimentResult) -> str:
-    """The tables for a paper with the package booktabs."""
-    blocks = []
+    """The tables for a paper with the package booktabs; above them, as comments, what must be known."""
+    blocks = ["\n".join(f"% {' '.join(fact.split())}" for fact in facts(result))]
     for table in compared_tables(result):
         printed = table.printed
         heads = " & ".join(
@@ -137,8 +139,10 @@ def facts(result: ExperimentResult) -> list[str]:
     )
     if result.missing:
         said.append(f"Not finished: {result.missing} of {len(plan.trials)} trials are still to be done.")
-    if plan.cuts:
-        said.append(f"{CUT}{'; '.join(plan.cuts)}.")
+    if result.cuts:
+        said.append(f"{CUT}{'; '.join(result.cuts)}.")
+    said += family_told(result)
+    said += [f"{SEEDS}{seeds_told(result)}. {splits_told(result)}Versions: {versions_told(result)}."]
     said += [f"Without data, left out: {bench} ({why})." for bench, why in plan.left_out.items()]
     said += list(plan.experiment.notes)
     said += sorted({f"{note}." for trial in result.trials for note in trial.notes})

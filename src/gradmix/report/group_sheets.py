@@ -38,14 +38,14 @@ def write_groups(found: Discovery, images: ImageSet, out: Path) -> None:
             }
             folder = part / str(number)
             folder.mkdir()
-            (folder / GROUP_FILE).write_text(_json(about), encoding="utf-8")
+            (folder / GROUP_FILE).write_bytes(_json(about))
             shown = images.select(group.members[:_MOST_ON_A_SHEET])
             scale = max(1, -(-_SMALLEST_TILE // shown.images.shape[-1]))
             (folder / "sheet.png").write_bytes(contact_sheet(shown.images[:], scale=scale))
             listing.append(about)
         left_over = [files[i] for i in found.left_over]
         whole = {"groups": listing, "left_over": left_over, "known": [files[i] for i in found.accepted]}
-        (part / "groups.json").write_text(_json(whole), encoding="utf-8")
+        (part / "groups.json").write_bytes(_json(whole))
         part.chmod(0o755)
         part.rename(out)
     except OSError as error:
@@ -54,5 +54,6 @@ def write_groups(found: Discovery, images: ImageSet, out: Path) -> None:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _json(content: dict[str, object]) -> str:
-    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+def _json(content: dict[str, object]) -> bytes:
+    """Bytes of a file's name that are not UTF-8 become JSON's escapes, which ``enroll --group`` reads."""
+    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")

@@ -28,7 +28,10 @@ _REFUSED: dict[int | str, dict[str, Any]] = {
     429: {"model": schema.Error, "description": "too many requests; see Retry-After"},
     503: {"model": schema.Error, "description": "too much work at once; see Retry-After"},
 }
-_GUARDED = _REFUSED | {401: {"model": schema.Error, "description": "the token is missing or wrong"}}
+_GUARDED = _REFUSED | {
+    401: {"model": schema.Error, "description": "the token is missing or wrong"},
+    503: {"model": schema.Error, "description": "too much work at once, or the model cannot be written"},
+}
 _YES, _NO = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
 T = TypeVar("T")
 Format = Literal["json", "png", "html"]
@@ -128,7 +131,7 @@ def make_router(desk: Desk) -> APIRouter:
         name, add = _field(form, "name"), _flag(form, "add")
         pictures = await in_decoder(lambda: all_readable(desk.read(form.uploads)))
         changed = await asyncio.wrap_future(desk.enroll(name, pictures.image_set(), add))
-        return _json(vars(changed))
+        return _json(changed.plain())
 
     @router.post(
         "/v1/forget",
@@ -142,7 +145,7 @@ def make_router(desk: Desk) -> APIRouter:
     ) -> Response:
         """Make the model forget a class."""
         desk.guard.check_header(request.headers.get("authorization"))
-        return _json(vars(await asyncio.wrap_future(desk.forget(name))))
+        return _json((await asyncio.wrap_future(desk.forget(name))).plain())
 
     @router.get("/healthz", tags=["server"], response_model=schema.Health)
     async def healthz() -> Response:

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
 from ..cores import cores
 from ..data import ImageSet
 from ..recognition import Discovery, Explanation, Recognizer
+from ..recognition.calibration import rejects_nothing
 from .auth import Guard
 from .batcher import Batcher
 from .form import Upload, shown_name
@@ -33,11 +35,16 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True)
 class Changed:
-    """What became of a class: ``images`` are all that the index now has of it."""
+    """What became of a class: ``images`` are all that the index now has of it; ``note``: if it needs care."""
 
     name: str
     images: int
     classes: tuple[str, ...]
+    note: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON can hold it; a note only if there is one."""
+        return {key: value for key, value in vars(self).items() if key != "note" or value}
 
 
 class Desk:
@@ -147,7 +154,7 @@ def _without_folders(explanation: Explanation) -> Explanation:
 
 
 def _about(name: str, recognizer: Recognizer) -> Changed:
-    names = recognizer.class_names
+    names, note = recognizer.class_names, rejects_nothing(recognizer.threshold)
     if name not in names:
-        return Changed(name, 0, names)
-    return Changed(name, int((recognizer.knn.state()["labels"] == names.index(name)).sum()), names)
+        return Changed(name, 0, names, note)
+    return Changed(name, int((recognizer.knn.state()["labels"] == names.index(name)).sum()), names, note)

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..data.decode import MOST_PIXELS
 from ..errors import UserError
 from .refusal import Refusal
 
@@ -36,6 +37,11 @@ class Limits:
         for name in ("upload_bytes", "images", "pixels", "waiting_images", "held_bytes"):
             if getattr(self, name) < 1:
                 raise UserError(f"the limit {name} must be at least 1, not {getattr(self, name)}")
+        if self.pixels > MOST_PIXELS:
+            raise UserError(
+                f"the limit pixels must be at most {MOST_PIXELS:,}, as larger images are never read, "
+                f"not {self.pixels:,}"
+            )
         if not self.rate >= 0:
             raise UserError(f"the rate must be 0 (no limit) or more requests a second, not {self.rate}")
 
@@ -81,12 +87,18 @@ def client_key(address: str) -> str:
 
     >>> client_key("2001:db8::1") == client_key("2001:db8::2")
     True
+    >>> client_key("::ffff:10.0.0.1")  # an IPv4 client, where the server listens on ::
+    '10.0.0.1'
     """
     try:
         host = ipaddress.ip_address(address)
     except ValueError:
         return address[:64]
-    return address if host.version == 4 else str(ipaddress.ip_network((int(host), 64), strict=False))
+    if isinstance(host, ipaddress.IPv4Address):
+        return address
+    if host.ipv4_mapped:
+        return str(host.ipv4_mapped)
+    return str(ipaddress.ip_network((int(host), 64), strict=False))
 
 
 class Budget:

@@ -16,9 +16,11 @@ from functools import cached_property
 from pathlib import Path
 
 from ..errors import UserError
-from ..recognition import Recognizer, load, update_model
+from ..recognition import Recognizer, load
 from ..recognition.any_images import Wanted
 from ..recognition.model_file import identity, model_path
+from ..recognition.model_update import replace_model
+from .refusal import Refusal
 
 SECONDS_BETWEEN_LOOKS = 1.0
 
@@ -46,19 +48,24 @@ class LiveModel:
     """The model at ``path``, a file or the run folder that holds it."""
 
     def __init__(self, path: str | Path) -> None:
+        self._path = path
         self.file = model_path(path)
         self._changing = threading.Lock()
         self._stamp = identity(self.file)
-        self.current = Served(load(path), 1)
+        self.current = Served(load(self.file), 1)
         self.problem = ""  # why the file on disk is not the model in use
         self._stop = threading.Event()
 
     def change(self, make: Callable[[Recognizer], Recognizer]) -> Recognizer:
         """Replace the model on disk, then in use, by ``make`` of it."""
         with self._changing:
-            changed = update_model(self.file, make)
+            try:
+                # The path as it was given: the file of one on the Hub is the Hub's, and not changed.
+                changed, self._stamp = replace_model(self._path, make)
+            except UserError as error:
+                raise self._told(error) from error
             self._swap(changed)
-            self._stamp = None  # another process may have written since: look again
+            self.problem = ""
         return changed
 
     def refresh(self) -> bool:
@@ -72,7 +79,7 @@ class LiveModel:
             try:
                 self._swap(load(self.file))
             except (UserError, OSError) as error:
-                self.problem = str(error)
+                self.problem = self._without_folder(str(error))
                 print(f"gradmix: still serving the model of before: {error}", file=sys.stderr, flush=True)
                 return False
             self.problem = ""
@@ -89,6 +96,17 @@ class LiveModel:
 
     def close(self) -> None:
         self._stop.set()
+
+    def _told(self, error: UserError) -> Exception:
+        """What a client hears of it: a disk that cannot be written is no mistake of the client's."""
+        reason = self._without_folder(str(error))
+        return Refusal(503, reason) if isinstance(error.__cause__, OSError) else UserError(reason)
+
+    def _without_folder(self, text: str) -> str:
+        """Where the model lies on this machine is nobody's business elsewhere: its name alone."""
+        folder = self.file.parent
+        text = text.replace(str(self.file), self.file.name)
+        return text.replace(str(folder), folder.name) if len(folder.parts) > 1 else text
 
     def _swap(self, recognizer: Recognizer) -> None:
         self.current = Served(recognizer, self.current.number + 1)

@@ -7,7 +7,6 @@ come and go inside the events, so nothing is written to disk and no path is ever
 from __future__ import annotations
 
 import base64
-import binascii
 import functools
 import itertools
 import os
@@ -108,7 +107,7 @@ class Visits:
         members = page_html.members_of(session.found)[session.group]
         images = session.pictures.image_set().select(members)
         changed = self._desk.enroll(wanted, images).result(_SECONDS_TO_ANSWER)
-        told = f"The model knows '{changed.name}' now; it has {changed.images} images of it."
+        told = f"The model knows '{changed.name}' now; it has {changed.images} images of it. {changed.note}"
         return self._shown(self._looked_at(session.pictures), told)
 
     def _looked_at(self, pictures: Pictures) -> Session:
@@ -223,7 +222,7 @@ def _uploads(data: Any) -> list[Upload]:
     for i, file in enumerate(files, start=1):
         try:
             content = base64.b64decode(str(file.get("data", "")), validate=True)
-        except binascii.Error:
+        except ValueError:  # binascii's own, or that of text that is not ASCII
             raise Refusal(422, f"file {i} is not base64") from None
         found.append(Upload(shown_name(str(file.get("name", "")), f"image {i}"), content))
     return found

@@ -6,7 +6,7 @@ import json
 
 
 class Refusal(Exception):
-    """A 4xx, or a 503 while there is more work than the server takes on."""
+    """A 4xx, or a 503: more work than the server takes on, or a disk that it cannot write to."""
 
     def __init__(self, status: int, reason: str, retry_after: int | None = None) -> None:
         super().__init__(reason)

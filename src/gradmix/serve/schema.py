@@ -59,7 +59,7 @@ class Verdicts(BaseModel):
 
     model_config = _example({"images": [_VERDICT, _REJECTED, _BAD], "model": 1})
     images: list[Verdict]
-    model: int = Field(description="counts the changes of the model since the server started")
+    model: int = Field(description="1 at first, one more with every change of the model")
 
 
 class Neighbour(BaseModel):
@@ -119,6 +119,7 @@ class Taught(BaseModel):
     name: str
     images: int = Field(description="images of this class in the index")
     classes: list[str]
+    note: str | None = Field(None, description="one line, if the model now rejects nothing")
 
 
 class Health(BaseModel):

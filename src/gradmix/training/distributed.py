@@ -9,6 +9,8 @@ from __future__ import annotations
 import io
 import os
 import socket
+import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -18,13 +20,14 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from ..errors import UserError
+from ..errors import UserError, first_line
 from ..world import ALONE, Processes, World
 from .run_folder import RunFolder
 
 # How long one process waits for another. torchrun notices a dead one within a second by itself; this is
 # for those that live but are busy, such as one that reads a million images from a slower disk.
 _PATIENCE = timedelta(minutes=30)
+_SECONDS_BETWEEN_LOOKS = 0.02
 
 
 @contextmanager
@@ -45,20 +48,44 @@ def joined() -> Iterator[World]:
         backend = "cpu:gloo,cuda:nccl"  # each tensor by where it is
     try:
         store, rank, size = next(rendezvous("env://", timeout=_PATIENCE))
-        # torchrun may hand the same store to the processes that it starts again after a failure; in it
-        # are the addresses of the dead.
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        own = dist.PrefixStore(f"attempt {attempt}", store)  # type: ignore[attr-defined]
+        own = dist.PrefixStore(_word_of_first(store, rank, size), store)  # type: ignore[attr-defined]
         dist.init_process_group(backend, store=own, rank=rank, world_size=size, timeout=_PATIENCE)
     except (RuntimeError, ValueError) as error:
-        why = str(error).strip().splitlines()[0]
         at = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-        raise UserError(f"could not meet the other processes at {at}: {why}") from error
+        raise UserError(f"could not meet the other processes at {at}: {first_line(error)}") from error
     world = Processes()
     try:
         yield world
     finally:
         world.leave()
+
+
+def _word_of_first(store: Any, rank: int, size: int) -> str:
+    """A new word that rank 0 has agreed on with all the others.
+
+    torchrun may hand the same store to the processes that it starts again after a failure; in it are the
+    addresses of the dead. Its own count of restarts does not tell them apart: on the machine whose process
+    died it grows, on another it may not. So everyone asks rank 0 under a name of its own, which no earlier
+    process had, and rank 0 waits until each has had its answer.
+    """
+    own = uuid.uuid4().hex
+    if rank:
+        store.set(f"asks/{rank}", own)
+        word = bytes(store.get(f"answer/{own}")).decode()
+        store.set(f"{word}/heard/{rank}", b"yes")
+        return word
+    answered: dict[int, bytes] = {}
+    deadline = time.monotonic() + _PATIENCE.total_seconds()
+    others = range(1, size)
+    while not all(store.check([f"{own}/heard/{other}"]) for other in others):
+        for other in others:
+            if store.check([f"asks/{other}"]) and (name := store.get(f"asks/{other}")) != answered.get(other):
+                store.set(f"answer/{name.decode()}", own)
+                answered[other] = name
+        if time.monotonic() > deadline:
+            raise RuntimeError("the others did not come")
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+    return own
 
 
 def own_device(device: torch.device, world: World) -> torch.device:
@@ -81,7 +108,7 @@ def own_share(batch_size: int, world: World, statistics: str) -> int:
     """How many images of the union batch each process works on; equal shares, or the run is refused."""
     share, rest = divmod(batch_size, world.size)
     if rest or not share:
-        near = max(1, round(batch_size / world.size)) * world.size
+        near = max(1, batch_size // world.size) * world.size  # never more than there are images
         raise UserError(
             f"a batch of {batch_size} images cannot be shared equally by {world.size} processes; use "
             f"--batch-size {near}, or another number of processes"

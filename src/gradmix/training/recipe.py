@@ -156,7 +156,7 @@ def _read(name: str, seen: tuple[str, ...]) -> dict[str, Any]:
         content = (resources.files("gradmix") / "recipes" / f"{name}.yaml").read_bytes()
     values = parse_values(content, f"recipe {name}")
     base = values.pop("base", None)
-    return values if base is None else _read(str(base), (*seen, name)) | values
+    return values if base is None else replaced(_read(str(base), (*seen, name)), values)
 
 
 def parse_values(content: bytes, where: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ recipe.yaml    every setting, resolved
 run.json       data, split, seed, versions, command
 history.jsonl  one row every few steps
 last.pt        the state to resume from (tensors and numbers only)
+run.lock       held by the process that trains here; else an empty file
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import torch
 from .. import __version__
 from ..atomic import write_atomically, write_text
 from ..errors import UserError
+from ..hub_file import MODEL_FILE
+from ..locks import claimed
 from .recipe import Recipe, make_recipe, parse_values
 
 STATE_FORMAT = 1
@@ -37,7 +40,8 @@ class RunFolder:
         self.facts_file = path / "run.json"
         self.history_file = path / "history.jsonl"
         self.state_file = path / "last.pt"
-        self.model_file = path / "model.safetensors"
+        self.model_file = path / MODEL_FILE
+        self.lock_file = path / "run.lock"
 
     @staticmethod
     def create(path: str | Path, recipe: Recipe, facts: Mapping[str, Any]) -> RunFolder:
@@ -75,10 +79,19 @@ class RunFolder:
             if not self.state_file.exists() and not self.history_file.exists():
                 self.recipe_file.unlink(missing_ok=True)
                 self.facts_file.unlink(missing_ok=True)
+                self.lock_file.unlink(missing_ok=True)
                 shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
                 with suppress(OSError):  # there are other things in it: not ours
                     self.path.rmdir()
             raise
+
+    @contextmanager
+    def trained_by_us(self) -> Iterator[None]:
+        """Nobody else trains here during the block; refused if somebody does."""
+        with claimed(self.lock_file) as ours:
+            if not ours:
+                raise UserError(f"another process is training in {self.path}")
+            yield
 
     def recipe(self) -> Recipe:
         """What the run was started with."""
@@ -111,7 +124,7 @@ class RunFolder:
         write_atomically(self.state_file, write)
 
     def remove_unfinished_files(self) -> None:
-        """What a kill in the middle of a save left behind. Only for the one process that trains here."""
+        """What a kill in the middle of a save left behind; only while :meth:`trained_by_us`."""
         for part in self.path.glob(".*.part"):
             part.unlink(missing_ok=True)
 

@@ -6,6 +6,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..data import ImageSet
-from ..errors import UserError
+from ..errors import UserError, first_line
 from ..methods import METHODS, Method, Views
 from ..models import Network, build_encoder
 from ..models.batch_norm import average_statistics, synchronize
@@ -68,8 +69,18 @@ def train(
     same bytes as not stopping (same machine, same number of threads). With several processes each works
     on its rows of every batch, to the same weights but for rounding; only rank 0's run folder is used.
     """
-    s = recipe.training
     run = run if world.rank == 0 else None
+    with ExitStack() as until_the_end:
+        with world.together():
+            if run:
+                until_the_end.enter_context(run.trained_by_us())
+        return _train(images, recipe, run, world, watch)
+
+
+def _train(
+    images: ImageSet, recipe: Recipe, run: RunFolder | None, world: World, watch: Watch | None
+) -> Trained:
+    s = recipe.training
     device = own_device(pick_device(s.device), world)
     check_precision(s.precision, device)
     if s.compile:
@@ -140,8 +151,8 @@ def train(
             generator = generator_for(s.seed, "step", step)
             picked = images.images[index[world.rows(batch_size)]].to(device)
             size = recipe.views.size_at(step / total)
-            v1 = _channels_last(augment(picked, generator, size))
-            v2 = _channels_last(augment(picked, generator, size)) if kind.view_count == 2 else v1
+            v1 = channels_last(augment(picked, generator, size))
+            v2 = channels_last(augment(picked, generator, size)) if kind.view_count == 2 else v1
             optimizer.zero_grad()
             losses = method.step(
                 Views(v1, v2, images.labels[index].to(device)), generator, scaler.get_scale()
@@ -226,9 +237,8 @@ def _restore(
         pending = _Sums(dict(state["pending"]), int(state["pending_count"]))
         return int(state["step"]), pending
     except (KeyError, RuntimeError, ValueError, TypeError, AttributeError) as error:
-        first_line = str(error).strip().splitlines()[0]
         file = run.state_file if run else "the saved state"
-        raise UserError(f"{file} does not belong to this run's recipe: {first_line}") from error
+        raise UserError(f"{file} does not belong to this run's recipe: {first_line(error)}") from error
 
 
 def _diverged(loss: float, step: int, index: Tensor, run: RunFolder | None) -> UserError:
@@ -240,7 +250,8 @@ def _diverged(loss: float, step: int, index: Tensor, run: RunFolder | None) -> U
     )
 
 
-def _channels_last(images: Tensor) -> Tensor:
+def channels_last(images: Tensor) -> Tensor:
+    """Convolutions are faster so, on the CPUs tried."""
     return images.contiguous(memory_format=torch.channels_last)
 
 

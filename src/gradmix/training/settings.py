@@ -27,7 +27,7 @@ class TrainingSettings:
     seed: int = 0
     device: str = "auto"  # auto, cpu, cuda, mps
     precision: str = "fp32"  # fp32; bf16 and fp16 only where the hardware has units for them
-    compile: bool = False  # torch.compile the network: about 5 % faster on a CPU after a minute of compiling
+    compile: bool = False  # torch.compile the network: a few per cent faster on a CPU, after half a minute
     limit_per_class: int | None = None  # train on so many images a class, drawn by the seed
     batch_norm: str = "sync"  # with several processes: statistics of the whole batch, or local: of one's rows
     log_every: int = 10  # steps between rows of history.jsonl
@@ -45,7 +45,9 @@ class TrainingSettings:
         if self.batch_size < 2:
             raise UserError("batch_size must be at least 2: batch normalisation and contrast need company")
         for name in ("lr_min", "warmup_steps", "weight_decay", "checkpoint_minutes"):
-            if getattr(self, name) < 0:
+            if not getattr(self, name) >= 0:  # nor NaN
                 raise UserError(f"{name} must not be negative, not {getattr(self, name)}")
         if not self.lr > 0:
             raise UserError(f"lr must be positive, not {self.lr}")
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise UserError(f"clip_norm must be positive, or null for none, not {self.clip_norm}")

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from ...errors import UserError
+from ...errors import UserError, first_line
 from ..decode_cache import cached
 from ..decode_many import Decoded, MixedShapes, decode_many, image_shapes
 from ..imageset import UNKNOWN, ImageSet
@@ -107,14 +107,14 @@ def _open(file: Path) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{file} cannot be read as parquet ({str(error).splitlines()[0]})") from error
+        raise UserError(f"{file} cannot be read as parquet ({first_line(error)})") from error
 
 
 def _column(file: Path, table: pq.ParquetFile, name: str) -> pa.Array:
     try:
         return table.read(columns=[name]).column(name).combine_chunks()
     except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{file} is damaged ({str(error).splitlines()[0]}); get it again") from error
+        raise UserError(f"{file} is damaged ({first_line(error)}); get it again") from error
 
 
 def _encoded(file: Path, table: pq.ParquetFile) -> list[bytes]:

@@ -72,4 +72,7 @@ def _val_files(path: Path) -> list[tuple[Path, str]]:
     broken = next((i for i, row in enumerate(rows, 1) if len(row) < 2), None)
     if broken is not None:
         raise UserError(f"{annotations}, line {broken}: not 'file<TAB>wnid<TAB>box'")
+    outside = next((row[0] for row in rows if not row[0] or Path(row[0]).name != row[0]), None)
+    if outside is not None:
+        raise UserError(f"{annotations}: {outside!r} is not the name of a file in {images}")
     return [(images / row[0], row[1]) for row in rows]

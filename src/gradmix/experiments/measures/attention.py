@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -11,29 +13,37 @@ from ...data import ImageSet
 from ...errors import UserError
 from ...losses import nt_xent, supcon
 from ...methods.gradmix import GradMixSettings
+from ...training import Recipe
 from ...training.seeds import generator_for
 from ...views import Augment
+from ..images import evenly
 from .subject import Measured, Subject
 
 _SHOWN = 8  # known and as many unknown images
-_MAPPED = 512  # images of each kind that S_M is measured on
+_MAPPED = 512  # images of each kind that areas are measured on
 _HEADLINE = 1e-4  # the threshold in the middle of the paper's range
 _WIDE = torch.logspace(-6, 0, 61)
 
 
 def maps(subject: Subject) -> Measured:
-    """Heat maps of the first image of each class, known and unknown; the same images in every arm.
+    """Heat maps of eight known and eight unknown images, class by class; the same images in every arm.
 
-    A map explains the similarity to the nearest training images, and is scaled to its own largest value.
+    A map explains the similarity to the nearest training images, and is scaled to its own largest value. How
+    much of a map is above half of that is a mean over many more images than are shown.
     """
-    known = _spread(subject.test)
-    unknown = _spread_by_name(subject.needs_unknown(), subject.unknown_names)
-    heat = {"known": subject.recognizer.heat_maps(known), "unknown": subject.recognizer.heat_maps(unknown)}
-    above_half = torch.cat(list(heat.values())) > 0.5
-    ready = {"known": subject.recognizer.fitted(known), "unknown": subject.recognizer.fitted(unknown)}
-    pictures = {f"{kind}/image": images.images[:] for kind, images in ready.items()}
-    pictures |= {f"{kind}/heat": one.contiguous() for kind, one in heat.items()}
-    return Measured({"spread": float(above_half.double().mean())}, pictures=pictures)
+    model = subject.recognizer
+    pictures, covered = {}, []
+    for kind, images, classes in (
+        ("known", subject.test, subject.test.labels.tolist()),
+        ("unknown", subject.needs_unknown(), subject.unknown_names),
+    ):
+        shown = images.select(_in_turn(classes, _SHOWN))
+        pictures[f"{kind}/image"] = model.fitted(shown).images[:]
+        pictures[f"{kind}/heat"] = model.heat_maps(shown).contiguous()
+        measured = model.heat_maps(images.select(evenly(len(images), _MAPPED)))
+        covered.append((measured > 0.5).double().mean((1, 2)))
+    told = f"Coverage is the mean over {len(covered[0])} known and {len(covered[1])} unknown test images"
+    return Measured({"spread": float(torch.cat(covered).mean())}, pictures=pictures, notes=(told,))
 
 
 def area(subject: Subject) -> Measured:
@@ -56,14 +66,20 @@ def area(subject: Subject) -> Measured:
     return Measured(metrics, series)
 
 
-def _raw_maps(subject: Subject, images: ImageSet, labelled: bool) -> Tensor:
-    recipe = subject.recognizer.recipe
+def check_area(recipe: Recipe) -> GradMixSettings:
+    """The settings that say what S_M's maps are of; of another method there are none."""
     settings = recipe.objective
     if not isinstance(settings, GradMixSettings):
         raise UserError(f"S_M is compared between arms of the method gradmix, and {recipe.method} is another")
+    return settings
+
+
+def _raw_maps(subject: Subject, images: ImageSet, labelled: bool) -> Tensor:
+    recipe = subject.recognizer.recipe
+    settings = check_area(recipe)
     network, normalizer = subject.recognizer.network, subject.recognizer.normalizer
     device = next(network.parameters()).device
-    picked = images.select(torch.linspace(0, len(images) - 1, min(len(images), _MAPPED)).round().long())
+    picked = images.select(evenly(len(images), _MAPPED))
     # Neighbours in a set sorted by class would be of one class, and a batch of one class is no contrast.
     order = torch.randperm(len(picked), generator=generator_for(0, "area order"))
     picked = subject.recognizer.fitted(picked.select(order))
@@ -94,20 +110,15 @@ def _raw_maps(subject: Subject, images: ImageSet, labelled: bool) -> Tensor:
     return torch.cat(found)
 
 
-def _spread(images: ImageSet) -> ImageSet:
-    """The first image of each class, at most eight."""
-    first = [int((images.labels == c).nonzero()[0, 0]) for c in range(min(len(images.class_names), _SHOWN))]
-    return images.select(first)
+def _in_turn(classes: Sequence[int | str], most: int) -> list[int]:
+    """At most ``most`` indices, of as many classes as there can be: a second image only after every first.
 
-
-def _spread_by_name(images: ImageSet, names: tuple[str, ...]) -> ImageSet:
-    first: dict[str, int] = {}
-    for i, name in enumerate(names):
-        first.setdefault(name, i)
-    chosen = list(first.values())
-    step = max(1, len(chosen) // _SHOWN)
-    some = chosen[::step][:_SHOWN]
-    if len(some) < _SHOWN:  # fewer classes than places: a second image of each
-        second = [i + 1 for i in some if i + 1 < len(names) and names[i + 1] == names[i]]
-        some = sorted([*some, *second])[:_SHOWN]
-    return images.select(some)
+    >>> _in_turn(["cat", "cat", "cat", "newt"], 3)
+    [0, 1, 3]
+    """
+    rows: dict[int | str, list[int]] = {}
+    for i, name in enumerate(classes):
+        rows.setdefault(name, []).append(i)
+    some = [list(rows.values())[i] for i in evenly(len(rows), most).tolist()]
+    taken = sorted((rank, place) for place, row in enumerate(some) for rank in range(len(row)))[:most]
+    return [some[place][rank] for place, rank in sorted((place, rank) for rank, place in taken)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
+
 from torch import Tensor
 
 from ...data import ImageSet, data_root
@@ -14,9 +17,9 @@ from ...data.corruptions import (
     load_frost,
     load_official,
 )
+from ...data.corruptions.frost import generated_frost
 from ...evaluation import closed_set_accuracy
-from ...evaluation.corruption import CorruptionResult
-from ...progress import progress
+from ...evaluation.corruption import evaluate_corruption
 from ..declaration import WholeSet
 from ..images import StoredImages, per_class
 from .subject import Measured, Subject
@@ -34,26 +37,34 @@ def corruption(subject: Subject) -> Measured:
     channels = subject.recognizer.recipe.views.channels
     found = subject.images.material(subject.data, subject.trial, None, channels).test
     test = per_class(found, subject.corrupted_per_class)
-    frost, official = load_frost(), _published_folder(subject)
+    frost = _frost(subject)
+    spoilt = partial(_corrupted, test, frost, _published_folder(subject))
     clean = _accuracy(subject, test)
-    table: dict[str, list[float]] = {name: [] for name in CORRUPTIONS}
-    with progress("corruptions", len(table) * len(SEVERITIES)) as advance:
-        for name, row in table.items():
-            for severity in SEVERITIES:
-                if official and has_official(official, name):
-                    images, labels = load_official(official, name, severity)
-                    spoilt = ImageSet(images, labels, test.class_names)
-                else:
-                    images = _spoilt.get(test, name, severity, frost)
-                    spoilt = ImageSet(images, test.labels, test.class_names)
-                row.append(_accuracy(subject, spoilt))
-                advance(note=f"{name} {severity}")
-    result = CorruptionResult(clean, table)
+    result = evaluate_corruption(clean, lambda name, severity: _accuracy(subject, spoilt(name, severity)))
     by_severity = {f"severity/{s}": drop for s, drop in zip(SEVERITIES, result.by_severity, strict=True)}
     by_type = {f"type/{name}": drop for name, drop in result.by_type.items()}
     mean = sum(result.by_severity) / len(SEVERITIES)
     notes = ("The frost pictures are generated, not the published ones",) if frost.generated else ()
     return Measured({"clean": clean, "severity/mean": mean, **by_severity, **by_type}, notes=notes)
+
+
+def _corrupted(
+    test: ImageSet, frost: FrostPictures, official: str | None, name: str, severity: int
+) -> ImageSet:
+    if official and has_official(official, name):
+        images, labels = load_official(official, name, severity)
+        return ImageSet(images, labels, test.class_names)
+    return ImageSet(_spoilt.get(test, name, severity, frost), test.labels, test.class_names)
+
+
+def _frost(subject: Subject) -> FrostPictures:
+    """The pictures beside the data sets that the images are from, else generated ones."""
+    place = data_root(_given_root(subject)) / "frost"
+    return load_frost(place) if place.is_dir() else generated_frost()
+
+
+def _given_root(subject: Subject) -> Path | str | None:
+    return subject.images.data_root if isinstance(subject.images, StoredImages) else None
 
 
 def _accuracy(subject: Subject, images: ImageSet) -> float:
@@ -87,4 +98,4 @@ def _published_folder(subject: Subject) -> str | None:
     whole = subject.corrupted_per_class is None
     if not whole or subject.data != WholeSet("cifar10") or not isinstance(subject.images, StoredImages):
         return None
-    return str(data_root(subject.images.data_root))
+    return str(data_root(_given_root(subject)))
