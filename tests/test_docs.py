@@ -18,7 +18,7 @@ from PIL import Image
 
 from gradmix.cli import COMMANDS, Parser
 from gradmix.cli.recipe_fields import separate_recipe_fields
-from gradmix.data import get_split
+from gradmix.cli.sources import chosen_split
 from gradmix.errors import UserError, choose
 from gradmix.experiments import EXPERIMENTS, PRESETS
 from gradmix.methods import METHODS
@@ -144,7 +144,7 @@ def parse(words: list[str]) -> None:
         for field in fields:
             choose("recipe field", field, {name for method in METHODS for name in field_names(method)})
     if words[0] in ("train", "evaluate") and args.protocol:
-        get_split(args.protocol, args.trial or 0, args.family)
+        chosen_split(args)
 
 
 @pytest.mark.parametrize(("where", "line"), sorted(set(command_lines())))

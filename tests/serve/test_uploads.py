@@ -89,10 +89,11 @@ def test_bombs_are_refused_unopened(side: int) -> None:
 
 
 def test_formats_that_start_programs_or_run_code_are_refused() -> None:
-    eps = io.BytesIO()
-    Image.fromarray(PHOTO).save(eps, "EPS")
-    with pytest.raises(Refusal, match="is EPS; send one of"):
-        read(eps.getvalue())
+    for kind, reason in (("EPS", "is not an image in a known format"), ("TGA", "is TGA; send one of")):
+        file = io.BytesIO()
+        Image.fromarray(PHOTO).save(file, kind)
+        with pytest.raises(Refusal, match=reason):
+            read(file.getvalue())
     for content in (pickle.dumps(PHOTO), b"<svg onload='x'/>", b"%PDF-1.7", b"GIF89a", b"RIFF\0\0\0\0WEBP"):
         with pytest.raises(Refusal):
             read(content)

@@ -17,7 +17,7 @@ from .form import Upload
 from .limits import Limits
 from .refusal import Refusal, one_line
 
-# Pillow knows more, but some of them start other programs (EPS) and most are hardly ever looked at.
+# Folders may hold more kinds, but those are hardly ever sent, and their readers hardly ever looked at.
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "MPO", "PNG", "PPM", "TIFF", "WEBP")
 
 
