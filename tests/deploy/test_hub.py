@@ -90,7 +90,7 @@ def test_given_and_got(
     )
     assert python("-c", probe, image).stdout.strip() == here.splitlines()[1].split(",")[1]
     probe = "from gradmix.models.pretrained import read_weights; print(len(read_weights('hf://me/shapes')))"
-    with safe_open(run / "model.safetensors", "pt") as file:  # as the weights to start from (init)
+    with safe_open(uploaded / "model.safetensors", "pt") as file:  # as the weights to start from (init)
         assert python("-c", probe).stdout.strip() == str(len(file.keys()))
     done = gradmix("predict", "hf://me/shapes", image, "--out", "a.csv")
     assert done.returncode == 0, done.stderr
