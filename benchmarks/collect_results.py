@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from gradmix.data.roots import data_root
 from gradmix.experiments import EXPERIMENTS, Experiment
 from gradmix.report.figure_files import slug
 
@@ -58,7 +59,8 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def section(name: str, text: str) -> str:
-    """A result.md one level down, with a command that anyone can give."""
+    """A result.md one level down, with a command that anyone can give, and no folder of this machine."""
+    text = text.replace(str(data_root()), "the data folder")
     lines = [f"#{line}" if line.startswith("#") else line for line in text.splitlines()]
     lines[0] += f" (`{name}`)"
     return "\n".join(
