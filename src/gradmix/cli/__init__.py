@@ -11,6 +11,7 @@ import importlib
 import io
 import os
 import sys
+import time
 import warnings
 from typing import NoReturn
 
@@ -44,6 +45,7 @@ _EXAMPLES = """examples:
 
 'gradmix COMMAND --help' tells more of each."""
 _INTERRUPTED = 130  # what a shell reports for Ctrl-C
+_SECONDS_TO_SPEAK = 5.0
 
 
 class Parser(argparse.ArgumentParser):
@@ -64,6 +66,8 @@ def main(argv: list[str] | None = None) -> int:
         return _dispatch(arguments)
     except UserError as error:
         _complain(str(error))
+        if not _speaks():  # torchrun ends all when one ends: not before the first has spoken
+            time.sleep(_SECONDS_TO_SPEAK)
         return 2
     except KeyboardInterrupt:
         if _speaks():
