@@ -71,7 +71,7 @@ def section(name: str, text: str) -> str:
 def portable(command: str) -> str:
     """Without the options that belong to the machine it was given on.
 
-    >>> portable("gradmix reproduce table4 --out /tmp/rep --trials 3 --jobs=1")
+    >>> portable("gradmix reproduce table4 --out my/results --trials 3 --jobs=1")
     'gradmix reproduce table4 --trials 3'
     """
     kept: list[str] = []

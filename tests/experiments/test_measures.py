@@ -179,7 +179,6 @@ def test_classes_take_turns(classes: str, chosen: list[int]) -> None:
 
 
 def test_the_index_of_the_recipe_is_used(root: Path) -> None:
-    pytest.importorskip("faiss")
     [trial] = smoke_runner(
         "table2", root, protocols=["cifar10"], methods=["gradmix"], overrides={"knn_index": "ivf"}
     ).plan.trials
