@@ -185,7 +185,7 @@ def test_a_card_holds_together_whatever_the_classes_are_called(run: Path) -> Non
 
 def test_a_card_names_protocols_and_no_folders(run: Path) -> None:
     measured = {"metrics": {"knn": {"auroc": 0.9}}, "known test images": 5, "unknown test images": 4}
-    card = model_card(load(run), "me/x", measured | {"test": "customers/acme/photos and customers/acme/others"})
+    card = model_card(load(run), "me/x", measured | {"test": "acme/photos and acme/others"})
     assert "acme" not in card
     assert "On images of the owner's: 5 known and 4 unknown images, per cent." in card
     of_protocol = measured | {"test": "mnist, trial 0 (arpl_2020)", "split": "c0ffee"}
