@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from .canvas import INK, KNOWN, MUTED, PARTS, UNKNOWN, draw, shorten
 from .pictures import contact_sheet, heat_overlay
@@ -107,8 +108,13 @@ def corruptions_figure(drops: Mapping[str, Mapping[str, float]], order: Sequence
 
 
 def maps_figure(images: Tensor, heats: Mapping[str, Tensor]) -> str:
-    """Images (N, C, H, W) in the first row; below, a row an arm with its maps (N, H, W) laid over them."""
-    rows = [images.expand(-1, 3, -1, -1), *(heat_overlay(images, heat) for heat in heats.values())]
+    """Images (N, C, H, W) in the first row; below, a row an arm with its maps (N, h, w) laid over them.
+
+    An arm of another image size has maps of that size: they are stretched to the images shown.
+    """
+    size = images.shape[-2:]
+    fitted = (F.interpolate(heat[:, None], size=size, mode="bilinear")[:, 0] for heat in heats.values())
+    rows = [images.expand(-1, 3, -1, -1), *(heat_overlay(images, heat) for heat in fitted)]
     scale = max(1, 64 // images.shape[-1])
     sheet = contact_sheet(torch.cat(rows), columns=len(images), scale=scale)
     tile = images.shape[-1] * scale + 4
