@@ -9,12 +9,15 @@ import pytest
 import torch
 
 from gradmix.bench import quality
-from gradmix.bench.quality import ARMS, arm_recipe, bench_quality
+from gradmix.bench.quality import ARMS as BY_NAME
+from gradmix.bench.quality import arm_recipe, bench_quality
 from gradmix.bench.rounds import Timing, take_turns
 from gradmix.bench.step import StepSettings
 from gradmix.data import ImageSet, OpenSetData, custom_split
 from gradmix.errors import UserError
 from gradmix.training import Recipe, RunFolder, make_recipe
+
+ARMS = tuple(BY_NAME.values())
 
 
 def small_recipe() -> Recipe:

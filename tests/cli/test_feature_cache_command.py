@@ -32,13 +32,3 @@ def test_evaluating_twice_runs_the_network_once(
     assert metrics[0] == metrics[1] == metrics[2]
     # The report's pictures go through the network each time; the test sets (12 and 6) do not.
     assert counts[0] == counts[2] == counts[1] + 18
-
-
-def test_bench_knn_and_extract_print_rates(capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = ["--features", "300", "--classes", "5", "--dim", "8", "--queries", "4", "--rounds", "1"]
-    assert main(["bench", "knn", *sizes, "--approximate"]) == 0
-    out = capsys.readouterr().out
-    assert "faiss flat" in out
-    assert "% of the 3 nearest found" in out
-    assert main(["bench", "extract", "--encoder", "resnet8_16", "--images", "20", "--rounds", "1"]) == 0
-    assert "extract, cached" in capsys.readouterr().out

@@ -8,7 +8,7 @@ no arm gains from a quick moment of the machine, and the learning rate ends with
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -34,12 +34,12 @@ class Arm:
     detector: str
 
 
-ARMS = (
-    Arm("ce + mls", {"method": "ce"}, "mls"),
-    Arm("supcon + simclr", {"method": "gradmix", "mixer": "none"}, "knn"),
-    Arm("+ CutMix", {"method": "gradmix", "mixer": "cutmix"}, "knn"),
-    Arm("+ GradMix", {"method": "gradmix", "mixer": "gradmix"}, "knn"),
-)
+ARMS = {
+    "ce": Arm("ce + mls", {"method": "ce"}, "mls"),
+    "none": Arm("supcon + simclr", {"method": "gradmix", "mixer": "none"}, "knn"),
+    "cutmix": Arm("+ CutMix", {"method": "gradmix", "mixer": "cutmix"}, "knn"),
+    "gradmix": Arm("+ GradMix", {"method": "gradmix", "mixer": "gradmix"}, "knn"),
+}
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def bench_quality(
     minutes: float,
     out: Path,
     points: int = 4,
-    arms: tuple[Arm, ...] = ARMS,
+    arms: Sequence[Arm] = tuple(ARMS.values()),
 ) -> list[Curve]:
     """Train every arm for ``minutes`` in ``out``; skips what is done, goes on with what is not."""
     steps = settled_steps(data, recipe, minutes, out, points, arms)
@@ -79,7 +79,7 @@ def arm_recipe(recipe: Recipe, arm: Arm) -> Recipe:
 
 
 def settled_steps(
-    data: OpenSetData, recipe: Recipe, minutes: float, out: Path, points: int, arms: tuple[Arm, ...]
+    data: OpenSetData, recipe: Recipe, minutes: float, out: Path, points: int, arms: Sequence[Arm]
 ) -> dict[str, int]:
     """How many steps of each arm fit into the minutes, as settled by the first call for this folder."""
     file = out / "steps.json"

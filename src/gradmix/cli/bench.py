@@ -13,7 +13,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import UserError
+from ..errors import UserError, choose
 
 if TYPE_CHECKING:
     from ..bench.rounds import Timing
@@ -39,6 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     quality.add_argument("--recipe", help="default: cpu/ and the protocol's name")
     quality.add_argument("--minutes", type=float, default=10, help="of training, for each arm (default 10)")
     quality.add_argument("--points", type=int, default=4, help="evaluations on the way (default 4)")
+    quality.add_argument(
+        "--arm",
+        action="append",
+        metavar="ARM",
+        help="ce, none, cutmix or gradmix; repeatable (default: all)",
+    )
     quality.add_argument("--data-root", metavar="DIR", help="where data sets are (default: $GRADMIX_DATA)")
     quality.add_argument(
         "--out", required=True, type=Path, metavar="DIR", help="run folders; goes on if there"
@@ -96,22 +102,29 @@ def _quality(args: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from ..bench.quality import bench_quality
+    from ..atomic import write_text
+    from ..bench.quality import ARMS, bench_quality
     from ..data import get_split
+    from ..report.experiment_figures import curves_figure
+    from ..report.figure_files import standalone
     from ..training import load_recipe
     from .sources import open_set_of
 
     if args.minutes <= 0 or args.points < 1:
         raise UserError("--minutes must be positive and --points at least 1")
+    arms = [ARMS[choose("arm", name, ARMS)] for name in args.arm or ARMS]
     recipe = load_recipe(args.recipe or f"cpu/{args.protocol}")
     data = open_set_of(get_split(args.protocol, args.trial), args.data_root, recipe, skip_bad=False)
-    curves = bench_quality(data, recipe, args.minutes, args.out, args.points)
+    curves = bench_quality(data, recipe, args.minutes, args.out, args.points, arms)
     table = Table("arm", "minutes", "steps", "AUROC", "accuracy", box=None)
     for curve in curves:
         for point in curve.points:
             percent = (f"{100 * value:.2f}" for value in (point.auroc, point.accuracy))
             table.add_row(curve.arm, f"{point.minutes:.1f}", str(point.steps), *percent)
     Console().print(table)
+    lines = {c.arm: [([p.minutes for p in c.points], [p.auroc for p in c.points])] for c in curves}
+    write_text(args.out / "auroc.svg", standalone(curves_figure(lines, "minutes of training", "AUROC")))
+    print(args.out / "auroc.svg")
 
 
 def _knn(args: argparse.Namespace) -> None:
