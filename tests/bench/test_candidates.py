@@ -10,11 +10,13 @@ import yaml
 from gradmix.bench.quality import Arm, arm_recipe
 from gradmix.training import load_recipe
 
-FILES = sorted((Path(__file__).parents[2] / "benchmarks" / "candidates").glob("*.yaml"))
+ROOT = Path(__file__).parents[2]
+FILES = sorted((ROOT / "benchmarks" / "candidates").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_every_candidate_is_a_recipe_of_its_own(file: Path) -> None:
+def test_every_candidate_is_a_recipe_of_its_own(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
     told = yaml.safe_load(file.read_text(encoding="utf-8"))
     base = load_recipe(told["recipe"])
     recipes = [arm_recipe(base, Arm(name, fields or {}, "")) for name, fields in told["candidates"].items()]
