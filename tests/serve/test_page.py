@@ -117,7 +117,8 @@ def test_texts_are_escaped(model: Path) -> None:
         "/ui/gradio_api/file/etc/passwd",
         "/ui/gradio_api/proxy=http://169.254.169.254/",
         "/ui/gradio_api/upload",
-        "/ui/gradio_api/run/predict",
+        "/ui/gradio_api/run/drop",
+        "/ui/gradio_api/api/predict",
         "/ui/gradio_api/call/drop",
         "/ui/gradio_api/component_server",
         "/ui/gradio_api/vibe-edit/",
@@ -152,9 +153,10 @@ def test_open_doors(path: str) -> None:
         "x",
     ],
 )
-def test_events_name_no_files(event: object) -> None:
+@pytest.mark.parametrize("path", ["/ui/gradio_api/queue/join", "/ui/gradio_api/run/predict"])
+def test_events_name_no_files(event: object, path: str) -> None:
     with pytest.raises(Refusal):
-        check_page_body("/ui/gradio_api/queue/join", json.dumps(event).encode())
+        check_page_body(path, json.dumps(event).encode())
 
 
 def test_events_of_no_sense() -> None:
@@ -186,6 +188,18 @@ def test_the_page_is_served_and_asks_for_nothing_elsewhere(
     assert "fonts.googleapis" not in client.get("/ui/theme.css").text
     assert client.get("/ui/gradio_api/file=/etc/passwd").status_code == 404
     assert client.post("/ui/gradio_api/upload", files={"files": b"x"}).status_code == 404
+
+
+def test_nothing_but_the_header_goes_past_the_queue(served: Callable[..., TestClient]) -> None:
+    """What takes time must wait its turn, and be counted among those that wait."""
+    client = served(page=True)
+    events = client.get("/ui/config").json()["dependencies"]
+    direct = [event["id"] for event in events if not event["queue"]]
+    assert len(direct) == 1
+    for event in events:
+        body = {"data": [None] * len(event["inputs"]), "fn_index": event["id"], "session_hash": "a"}
+        answer = client.post("/ui/gradio_api/run/predict", json=body)
+        assert answer.status_code == (200 if event["id"] in direct else 404)
 
 
 def test_only_the_token_opens_the_token_box(model: Path) -> None:

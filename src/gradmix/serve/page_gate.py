@@ -15,11 +15,11 @@ from .refusal import Refusal
 
 PAGE = "/ui"
 _API = f"{PAGE}/gradio_api"
-_JOIN = f"{_API}/queue/join"
+_EVENTS = (f"{_API}/queue/join", f"{_API}/run/predict")  # the second for the one event that does not queue
 _STREAMS = re.compile(rf"{_API}/(queue/data|heartbeat/\w+)")
 _OPEN = re.compile(
     rf"{PAGE}(/?|/config|/theme\.css|/manifest\.json|/favicon\.ico|/(assets|static|svelte)/[\w./@+-]+)"
-    rf"|{_API}/(queue/join|startup-events|info|app_id|theme\.css)"
+    rf"|{_API}/(queue/join|run/predict|startup-events|info|app_id|theme\.css)"
 )
 _MOST_DEEP = 12
 
@@ -41,7 +41,7 @@ def check_page_path(path: str) -> None:
 
 def check_page_body(path: str, body: bytes | bytearray) -> None:
     """Refuse an event of the page that names a file or an address."""
-    if path != _JOIN:
+    if path not in _EVENTS:
         return
     try:
         event = json.loads(body)
