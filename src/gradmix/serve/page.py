@@ -168,7 +168,8 @@ def _blocks(desk: Desk) -> Any:
         told = gr.HTML("", elem_id="told")
         everything = [session, header, zone, cards, why, groups, naming, name, refused, told]
         quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-        # Past the queue: an event that joins it just as this one leaves it would wait for ever for an answer.
+        # Past the queue: Gradio ends a visitor's stream with his last event, and one that joins just then was
+        # seen to get no answer.
         blocks.load(visits.header, None, header, queue=False, **quiet)
         drop = _refusing(visits.drop, len(everything), 8, anew={2: visits.zone})
         zone.upload(drop, None, everything, **quiet)
