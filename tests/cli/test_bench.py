@@ -47,6 +47,16 @@ def test_quality_draws_what_it_prints(asked: list[str], capsys: pytest.CaptureFi
     assert "GradMix" in svg
 
 
+def test_quality_leaves_models_to_look_at(asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*asked, "--arm", "ce"]) == 0
+    auroc = capsys.readouterr().out.splitlines()[-2].split()[-2]
+    assert main(["evaluate", "out/ce-mls", "--data-root", "data"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    (mls,) = (row for row in rows if row[:1] == ["mls"])
+    assert mls[2] == auroc  # after the score's name and the accuracy
+    assert Path("out/ce-mls/report.html").exists()
+
+
 def test_quality_names_the_nearest_arm(asked: list[str], refused: Callable[..., str]) -> None:
     assert "cutmix" in refused(*asked, "--arm", "cutmx")
     assert not Path("out").exists()

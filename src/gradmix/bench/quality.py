@@ -18,7 +18,7 @@ from ..data import ImageSet, OpenSetData
 from ..detection import Outputs, make_detector
 from ..errors import UserError
 from ..evaluation.metrics import auroc
-from ..recognition import extract
+from ..recognition import build_recognizer, extract, save
 from ..training import Recipe, RunFolder, Trained, make_recipe, replaced, train
 from ..views import ViewSettings
 from .rounds import take_turns
@@ -67,10 +67,14 @@ def bench_quality(
     out: Path,
     points: int = 4,
     arms: Sequence[Arm] = tuple(ARMS.values()),
+    keep_models: bool = False,
 ) -> list[Curve]:
-    """Train every arm for ``minutes`` in ``out``; skips what is done, goes on with what is not."""
+    """Train every arm for ``minutes`` in ``out``; skips what is done, goes on with what is not.
+
+    ``keep_models`` leaves each arm's model in its folder, for ``gradmix evaluate`` and the rest.
+    """
     steps = settled_steps(data, recipe, minutes, out, points, arms)
-    return [_curve(data, arm, recipe, minutes, out, points, steps[arm.name]) for arm in arms]
+    return [_curve(data, arm, recipe, minutes, out, points, steps[arm.name], keep_models) for arm in arms]
 
 
 def arm_recipe(recipe: Recipe, arm: Arm) -> Recipe:
@@ -94,11 +98,20 @@ def settled_steps(
 
 
 def _curve(
-    data: OpenSetData, arm: Arm, recipe: Recipe, minutes: float, out: Path, points: int, steps: int
+    data: OpenSetData,
+    arm: Arm,
+    recipe: Recipe,
+    minutes: float,
+    out: Path,
+    points: int,
+    steps: int,
+    keep_model: bool,
 ) -> Curve:
     folder = out / arm.name.replace(" ", "").replace("+", "-").strip("-")
     result, curve_file = folder / "curve.json", folder / "points.jsonl"
-    own = make_recipe(arm_recipe(recipe, arm).flat() | {"max_steps": steps, "epochs": 10**6, "device": "cpu"})
+    all_images = {"holdout": 0.0, "limit_per_class": None}
+    length = {"max_steps": steps, "epochs": 10**6, "device": "cpu"}
+    own = make_recipe(arm_recipe(recipe, arm).flat() | all_images | length)
     asked = {"arm": arm.name, "split_hash": data.split.hash, "minutes_asked": minutes}
     if (folder / "recipe.yaml").exists():
         run = RunFolder.open(folder)
@@ -107,7 +120,8 @@ def _curve(
         if result.exists():
             return _read(arm, result)
     else:
-        facts = {"command": "gradmix bench quality", **asked, "seed": own.training.seed}
+        request = {"split": asdict(data.split), "skip_bad": False}
+        facts = {"command": "gradmix bench quality", **asked, "seed": own.training.seed, "data": request}
         run = RunFolder.create(folder, own, facts)
     found = {point.steps: point for point in _points(curve_file)}
 
@@ -118,7 +132,10 @@ def _curve(
             text = "".join(json.dumps(asdict(found[step])) + "\n" for step in sorted(found))
             write_text(curve_file, text)
 
-    train(data.train, run.recipe(), run, watch=watch)
+    trained = train(data.train, run.recipe(), run, watch=watch)
+    if keep_model:
+        run.add_facts(steps=trained.steps, minutes=round(trained.minutes, 2))
+        save(build_recognizer(trained, data.train, None, run.recipe()), run.model_file)
     write_text(result, json.dumps([asdict(found[step]) for step in sorted(found)], indent=2) + "\n")
     return _read(arm, result)
 

@@ -115,7 +115,7 @@ def _quality(args: argparse.Namespace) -> None:
     arms = [ARMS[choose("arm", name, ARMS)] for name in args.arm or ARMS]
     recipe = load_recipe(args.recipe or f"cpu/{args.protocol}")
     data = open_set_of(get_split(args.protocol, args.trial), args.data_root, recipe, skip_bad=False)
-    curves = bench_quality(data, recipe, args.minutes, args.out, args.points, arms)
+    curves = bench_quality(data, recipe, args.minutes, args.out, args.points, arms, keep_models=True)
     table = Table("arm", "minutes", "steps", "AUROC", "accuracy", box=None)
     for curve in curves:
         for point in curve.points:
