@@ -87,16 +87,16 @@ def roc_figure(fpr: ArrayLike, tpr: ArrayLike, auroc: float) -> str:
         along: dict[str, Any] = {"rotation": 45, "rotation_mode": "anchor", "transform_rotates_text": True}
         axes.text(0.3, 0.24, "guessing", color=MUTED, **along)
         axes.plot(x, y, color=INK)
+        # In the corner that the curve bends away from, where no text lies across it.
+        x_text, y_text, y_note, side = (
+            (0.97, 0.06, 0.18, "right") if auroc >= 0.5 else (0.03, 0.9, 0.73, "left")
+        )
         if np.isfinite(auroc):
-            x_text, y_text, side = (0.97, 0.06, "right") if auroc >= 0.5 else (0.03, 0.9, "left")
             axes.text(x_text, y_text, f"AUROC {format_percent(auroc)} %", ha=side, fontsize=14)
         if slip_at_95 is not None:
             axes.plot([slip_at_95], [0.95], "o", color=UNKNOWN, markersize=7, clip_on=False)
-            side, shift = ("left", 8) if slip_at_95 < 0.5 else ("right", -8)
-            note = f"95 % of known accepted,\nand {100 * slip_at_95:.0f} % of unknown"
-            axes.annotate(
-                note, (slip_at_95, 0.95), xytext=(shift, -8), textcoords="offset points", ha=side, va="top"
-            )
+            note = f"● 95 % of known accepted,\nand {100 * slip_at_95:.0f} % of unknown"
+            axes.text(x_text, y_note, note, ha=side, color=UNKNOWN)
         axes.set_xlim(0, 1)
         axes.set_ylim(0, 1.01)
         axes.set_xlabel("unknown images wrongly accepted")
