@@ -55,6 +55,24 @@ def test_quality_leaves_models_to_look_at(asked: list[str], capsys: pytest.Captu
     (mls,) = (row for row in rows if row[:1] == ["mls"])
     assert mls[2] == auroc  # after the score's name and the accuracy
     assert Path("out/ce-mls/report.html").exists()
+    Path("out/ce-mls/model.safetensors").unlink()
+    assert main(["train", "--resume", "--out", "out/ce-mls", "--data-root", "data"]) == 0  # makes it again
+    assert Path("out/ce-mls/model.safetensors").exists()
+
+
+def test_only_the_bench_goes_on_with_an_arm(
+    asked: list[str], refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*args: object) -> None:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(quality, "evaluated", killed)
+        with pytest.raises(RuntimeError, match="killed"):
+            main([*asked, "--arm", "ce"])
+    said = refused("train", "--resume", "--out", "out/ce-mls", "--data-root", "data")
+    assert "made by 'gradmix bench quality'; run that again instead" in said
+    assert main([*asked, "--arm", "ce"]) == 0
 
 
 def test_quality_names_the_nearest_arm(asked: list[str], refused: Callable[..., str]) -> None:

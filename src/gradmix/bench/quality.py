@@ -110,8 +110,8 @@ def _curve(
     folder = out / arm.name.replace(" ", "").replace("+", "-").strip("-")
     result, curve_file = folder / "curve.json", folder / "points.jsonl"
     all_images = {"holdout": 0.0, "limit_per_class": None}
-    length = {"max_steps": steps, "epochs": 10**6, "device": "cpu"}
-    own = make_recipe(arm_recipe(recipe, arm).flat() | all_images | length)
+    all_minutes = {"max_steps": steps, "epochs": 10**6}
+    own = make_recipe(arm_recipe(recipe, arm).flat() | all_images | all_minutes | {"device": "cpu"})
     asked = {"arm": arm.name, "split_hash": data.split.hash, "minutes_asked": minutes}
     if (folder / "recipe.yaml").exists():
         run = RunFolder.open(folder)
@@ -120,8 +120,7 @@ def _curve(
         if result.exists():
             return _read(arm, result)
     else:
-        request = {"split": asdict(data.split), "skip_bad": False}
-        facts = {"command": "gradmix bench quality", **asked, "seed": own.training.seed, "data": request}
+        facts = {"command": "gradmix bench quality", **asked, "seed": own.training.seed}
         run = RunFolder.create(folder, own, facts)
     found = {point.steps: point for point in _points(curve_file)}
 
@@ -134,8 +133,10 @@ def _curve(
 
     trained = train(data.train, run.recipe(), run, watch=watch)
     if keep_model:
-        run.add_facts(steps=trained.steps, minutes=round(trained.minutes, 2))
         save(build_recognizer(trained, data.train, None, run.recipe()), run.model_file)
+        # Only now: with an account of its data `gradmix train --resume` would go on, and leave points out.
+        request = {"split": asdict(data.split), "skip_bad": False, "content_hash": data.train.content_hash()}
+        run.add_facts(steps=trained.steps, minutes=round(trained.minutes, 2), data=request)
     write_text(result, json.dumps([asdict(found[step]) for step in sorted(found)], indent=2) + "\n")
     return _read(arm, result)
 
