@@ -1,7 +1,7 @@
 """The GradMix step against the computation that the paper's authors use, re-created from its description.
 
 python benchmarks/authors_step.py
-python benchmarks/authors_step.py --encoder resnet18 --stem small --batch-size 32 --rounds 5
+python benchmarks/authors_step.py --encoder resnet18 --batch-size 32 --rounds 5
 
 The authors' step: both views go through the network and back once for the maps alone; the maps are moved to
 the CPU and enlarged, and the patches resized and pasted, image by image; then two clean and two mixed views
@@ -104,9 +104,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--encoder", default="resnet8_32")
-    parser.add_argument("--stem", default="half")
-    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--encoder", default="conv7_32")
+    parser.add_argument("--stem", default="small")
+    parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--layers", default="conv3_2,conv4_2")
     parser.add_argument("--rounds", type=int, default=9)
     args = parser.parse_args()

@@ -107,7 +107,7 @@ def _curve(
     steps: int,
     keep_model: bool,
 ) -> Curve:
-    folder = out / arm.name.replace(" ", "").replace("+", "-").strip("-")
+    folder = out / arm.name.replace(" ", "").replace("+", "-").replace("/", "-").strip("-")
     result, curve_file = folder / "curve.json", folder / "points.jsonl"
     all_images = {"holdout": 0.0, "limit_per_class": None}
     all_minutes = {"max_steps": steps, "epochs": 10**6}

@@ -37,12 +37,12 @@ CONTESTANTS: dict[str, dict[str, object]] = {
 
 @dataclass(frozen=True)
 class StepSettings:
-    """The step that is measured."""
+    """The step that is measured; as in cpu/cifar10 unless told otherwise."""
 
-    encoder: str = "resnet8_32"
-    stem: str = "half"
+    encoder: str = "conv7_32"
+    stem: str = "small"
     image_size: int = 32
-    batch_size: int = 256
+    batch_size: int = 128
     layers: tuple[str, ...] = ("conv3_2", "conv4_2")
 
     def __post_init__(self) -> None:

@@ -1,10 +1,10 @@
 """Measure speed on this machine, contestants side by side in one run, as ratios.
 
 gradmix bench step
-gradmix bench step --encoder resnet18 --stem small --batch-size 32 --rounds 5
+gradmix bench step --encoder resnet18 --batch-size 32 --rounds 5
 gradmix bench quality --protocol cifar10 --minutes 10 --out bench/cifar10
 gradmix bench knn --features 1000000 --classes 1000
-gradmix bench extract --encoder resnet18 --stem small
+gradmix bench extract --encoder resnet18
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
     step = what.add_parser("step", help="one training step: plain, CutMix, GradMix; where its time goes")
-    step.add_argument("--encoder", default="resnet8_32", help="default: resnet8_32")
-    step.add_argument("--stem", default="half", help="default: half")
+    step.add_argument("--encoder", default="conv7_32", help="default: conv7_32")
+    step.add_argument("--stem", default="small", help="default: small")
     step.add_argument("--image-size", type=int, default=32)
-    step.add_argument("--batch-size", type=int, default=256)
+    step.add_argument("--batch-size", type=int, default=128)
     step.add_argument("--layers", default="conv3_2,conv4_2", help="where GradMix looks")
     step.add_argument("--rounds", type=int, default=15, help="steps of each contestant, taking turns")
     step.add_argument(
@@ -62,8 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     knn.set_defaults(bench=_knn)
 
     extract = what.add_parser("extract", help="features of images: the network alone, extraction, the cache")
-    extract.add_argument("--encoder", default="resnet8_32", help="default: resnet8_32")
-    extract.add_argument("--stem", default="half", help="default: half")
+    extract.add_argument("--encoder", default="conv7_32", help="default: conv7_32")
+    extract.add_argument("--stem", default="small", help="default: small")
     extract.add_argument("--image-size", type=int, default=32)
     extract.add_argument("--images", type=int, default=4096)
     extract.add_argument("--rounds", type=int, default=5, help="extractions of each contestant, taking turns")
