@@ -15,14 +15,13 @@ import argparse
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 from torch.nn import functional as F
 
 from gradmix.attribution import Capture
 from gradmix.bench.rounds import take_turns
 from gradmix.bench.step import StepSettings, TrainingStep
+from gradmix.cli.bench import add_step_arguments, print_timings, step_settings
 from gradmix.losses import nt_xent, nt_xent_clean_negatives, supcon
 from gradmix.methods import Views
 from gradmix.mixing import derangement
@@ -104,27 +103,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--encoder", default="conv7_32")
-    parser.add_argument("--stem", default="small")
-    parser.add_argument("--batch-size", type=int, default=128)
-    parser.add_argument("--layers", default="conv3_2,conv4_2")
-    parser.add_argument("--rounds", type=int, default=9)
+    add_step_arguments(parser, rounds=9)
     args = parser.parse_args()
-    settings = StepSettings(args.encoder, args.stem, 32, args.batch_size, tuple(args.layers.split(",")))
-    rows = take_turns(
-        {
-            "GradMix": TrainingStep(settings.recipe(), settings.batch()),
-            "GradMix, symmetric": TrainingStep(settings.recipe(pairing="symmetric"), settings.batch()),
-            "the authors' computation": AuthorsStep(settings),
-        },
-        "GradMix",
-        args.rounds,
-    )
-    table = Table("step", "median ms", "x GradMix", "middle half of the ratios", box=None)
-    for row in rows:
-        spread = f"{row.low:.3f} to {row.high:.3f}"
-        table.add_row(row.name, f"{1000 * row.seconds:.0f}", f"{row.ratio:.3f}", spread)
-    Console().print(table)
+    settings = step_settings(args)
+    steps = {
+        "GradMix": TrainingStep(settings.recipe(), settings.batch()),
+        "GradMix, symmetric": TrainingStep(settings.recipe(pairing="symmetric"), settings.batch()),
+        "the authors' computation": AuthorsStep(settings),
+    }
+    print_timings("step", "x GradMix", take_turns(steps, "GradMix", args.rounds))
 
 
 if __name__ == "__main__":

@@ -12,12 +12,11 @@ import types
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor, nn
 
 from gradmix.bench.rounds import take_turns
-from gradmix.bench.step import StepSettings, TrainingStep
+from gradmix.bench.step import TrainingStep
+from gradmix.cli.bench import add_step_arguments, print_timings, step_settings
 from gradmix.methods import Views
 from gradmix.models.resnet import BasicBlock
 
@@ -101,19 +100,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--encoder", default="conv7_32", help="conv7_*, resnet8_*, resnet10_* or resnet18")
-    parser.add_argument("--stem", default="small")
-    parser.add_argument("--batch-size", type=int, default=128)
-    parser.add_argument("--layers", default="conv3_2,conv4_2")
-    parser.add_argument("--rounds", type=int, default=24)
+    add_step_arguments(parser, rounds=24)
     args = parser.parse_args()
-    settings = StepSettings(args.encoder, args.stem, 32, args.batch_size, tuple(args.layers.split(",")))
+    settings = step_settings(args)
     steps = {name: kind(settings.recipe(), settings.batch()) for name, kind in CONTESTANTS.items()}
-    table = Table("step", "median ms", f"x {REFERENCE}", "middle half of the ratios", box=None)
-    for row in take_turns(steps, REFERENCE, args.rounds):
-        spread = f"{row.low:.3f} to {row.high:.3f}"
-        table.add_row(row.name, f"{1000 * row.seconds:.0f}", f"{row.ratio:.3f}", spread)
-    Console().print(table)
+    print_timings("step", f"x {REFERENCE}", take_turns(steps, REFERENCE, args.rounds))
 
 
 if __name__ == "__main__":

@@ -17,17 +17,13 @@ from ..errors import UserError, choose
 
 if TYPE_CHECKING:
     from ..bench.rounds import Timing
+    from ..bench.step import StepSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
     step = what.add_parser("step", help="one training step: plain, CutMix, GradMix; where its time goes")
-    step.add_argument("--encoder", default="conv7_32", help="default: conv7_32")
-    step.add_argument("--stem", default="small", help="default: small")
-    step.add_argument("--image-size", type=int, default=32)
-    step.add_argument("--batch-size", type=int, default=128)
-    step.add_argument("--layers", default="conv3_2,conv4_2", help="where GradMix looks")
-    step.add_argument("--rounds", type=int, default=15, help="steps of each contestant, taking turns")
+    add_step_arguments(step, rounds=15)
     step.add_argument(
         "--compile", action="store_true", help="with a row for torch.compile, and what it costs"
     )
@@ -75,18 +71,45 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _step(args: argparse.Namespace) -> None:
-    from ..bench.step import NETWORK, StepSettings, bench_flops, bench_parts, bench_step, compile_seconds
+def add_step_arguments(parser: argparse.ArgumentParser, rounds: int) -> None:
+    """Which step to measure, and how often; also for the scripts in ``benchmarks/``."""
+    parser.add_argument("--encoder", default="conv7_32", help="default: conv7_32")
+    parser.add_argument("--stem", default="small", help="default: small")
+    parser.add_argument("--image-size", type=int, default=32)
+    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--layers", default="conv3_2,conv4_2", help="where GradMix looks")
+    parser.add_argument("--rounds", type=int, default=rounds, help="steps of each contestant, taking turns")
+
+
+def step_settings(args: argparse.Namespace) -> StepSettings:
+    from ..bench.step import StepSettings
 
     layers = tuple(args.layers.split(","))
-    settings = StepSettings(args.encoder, args.stem, args.image_size, args.batch_size, layers)
+    return StepSettings(args.encoder, args.stem, args.image_size, args.batch_size, layers)
+
+
+def print_timings(what: str, ratio: str, rows: list[Timing]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(what, "median ms", ratio, "middle half of the ratios", box=None)
+    for row in rows:
+        spread = f"{row.low:.3f} to {row.high:.3f}"
+        table.add_row(row.name, f"{1000 * row.seconds:.1f}", f"{row.ratio:.3f}", spread)
+    Console().print(table)
+
+
+def _step(args: argparse.Namespace) -> None:
+    from ..bench.step import NETWORK, bench_flops, bench_parts, bench_step, compile_seconds
+
+    settings = step_settings(args)
     compiling = compile_seconds(settings) if args.compile else 0.0
-    _print_timings("step", "x CutMix", bench_step(settings, args.rounds, args.compile))
+    print_timings("step", "x CutMix", bench_step(settings, args.rounds, args.compile))
     if args.compile:
         print(f"compiling took {compiling:.0f} s")
 
     parts = bench_parts(settings, args.rounds)
-    _print_timings("part of a GradMix step", "of the step", parts)
+    print_timings("part of a GradMix step", "of the step", parts)
     around = sum(part.ratio for part in parts if part.name not in ("whole step", NETWORK))
     print(f"around the network: {100 * around:.1f} % of the step")
 
@@ -157,15 +180,4 @@ def _print_rates(what: str, rate: str, ratio: str, count: int, rows: list[Timing
     for row in rows:
         spread = f"{1 / row.high:.4g} to {1 / row.low:.4g}"
         table.add_row(row.name, f"{count / row.seconds:,.1f}", f"{1 / row.ratio:.4g}", spread)
-    Console().print(table)
-
-
-def _print_timings(what: str, ratio: str, rows: list[Timing]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(what, "median ms", ratio, "middle half of the ratios", box=None)
-    for row in rows:
-        spread = f"{row.low:.3f} to {row.high:.3f}"
-        table.add_row(row.name, f"{1000 * row.seconds:.1f}", f"{row.ratio:.3f}", spread)
     Console().print(table)
