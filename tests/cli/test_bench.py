@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,6 +48,22 @@ def test_quality_draws_what_it_prints(asked: list[str], capsys: pytest.CaptureFi
     assert svg.startswith("<svg ")
     assert "minutes of training" in svg
     assert "GradMix" in svg
+
+
+def test_quality_can_be_stopped_and_goes_on(
+    asked: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopping(*told: Any) -> quality.Point:
+        os.kill(os.getpid(), signal.SIGINT)
+        return evaluated(*told)
+
+    evaluated = quality.evaluated
+    monkeypatch.setattr(quality, "evaluated", stopping)
+    assert main([*asked, "--arm", "ce"]) == 130
+    assert "stopped after step 2 of 4; give the same command again to go on" in capsys.readouterr().err
+    monkeypatch.setattr(quality, "evaluated", evaluated)
+    assert main([*asked, "--arm", "ce"]) == 0
+    assert capsys.readouterr().out.count("ce + mls") == 2
 
 
 def test_quality_leaves_models_to_look_at(asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:

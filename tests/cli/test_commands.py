@@ -69,6 +69,19 @@ def test_evaluate_on_folders(trained: Path, run: Path, capsys: pytest.CaptureFix
     assert "http://" not in page.replace("http://www.w3.org", "")  # self-contained
 
 
+def test_a_second_evaluation_leaves_the_first_alone(
+    trained: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("evaluate", run, "--known", trained / "test", "--unknown", trained / "others")
+    assert gradmix(*words) == 0
+    first = (run / "evaluation.json").read_bytes()
+    capsys.readouterr()
+    assert gradmix(*words, "--score", "knn:sum", "--out", "again/sum") == 0
+    assert "again/sum/report.html" in capsys.readouterr().err
+    assert "knn:sum" in json.loads(Path("again/sum/evaluation.json").read_text())["metrics"]
+    assert (run / "evaluation.json").read_bytes() == first
+
+
 def answers(run: Path, capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
     capsys.readouterr()
     assert gradmix("predict", run, *words) == 0

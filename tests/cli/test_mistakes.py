@@ -147,6 +147,8 @@ def test_evaluate_what_cannot_be_evaluated(run: Path, trained: Path, refused: Re
     assert "--trial is about a protocol's splits" in refused("evaluate", run, "--trial", "1")
     both = ("--known", test, "--unknown", others)
     assert "detector nno learns from the training images" in refused("evaluate", run, *both, "--score", "nno")
+    Path("file").touch()
+    assert "file/results: " in refused("evaluate", run, *both, "--out", "file/results")
     (trained / "test" / "bar").rename(trained / "test" / "barre")
     line = refused("evaluate", run, *both)
     (trained / "test" / "barre").rename(trained / "test" / "bar")

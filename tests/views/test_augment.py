@@ -158,7 +158,21 @@ def test_views_can_be_smaller_at_the_beginning() -> None:
     assert augment(images, torch.Generator().manual_seed(0)).shape == (3, 3, 32, 32)
 
 
-@pytest.mark.parametrize("fields", [{"start_size": 7}, {"start_size": 33}, {"grow_after": 1.1}])
+def test_views_can_grow_step_by_step() -> None:
+    settings = ViewSettings(image_size=32, start_size=20, grow_after=0.25, grow_until=0.75)
+    seen = [settings.size_at(i / 100) for i in range(101)]
+    assert seen == 25 * [20] + 25 * [24] + 25 * [28] + 26 * [32]
+    odd = ViewSettings(image_size=32, start_size=22, grow_after=0.0, grow_until=0.5).sizes()
+    assert list(odd) == [22, 26, 30, 32]  # the last step is what is left
+    assert sum(odd.values()) == pytest.approx(1)
+    near = ViewSettings(image_size=32, start_size=28, grow_after=0.25, grow_until=0.75)
+    assert near.sizes() == {28: 0.25, 32: 0.75}  # nothing in between
+    assert ViewSettings(image_size=32, grow_until=0.9).sizes() == {32: 1.0}
+
+
+@pytest.mark.parametrize(
+    "fields", [{"start_size": 7}, {"start_size": 33}, {"grow_after": 1.1}, {"grow_until": 0.4}]
+)
 def test_impossible_growth_is_refused(fields: dict[str, float]) -> None:
     with pytest.raises(UserError, match=next(iter(fields))):
         ViewSettings(image_size=32, **fields)  # type: ignore[arg-type]

@@ -20,7 +20,6 @@ from ..errors import UserError
 from ..evaluation.metrics import auroc
 from ..recognition import build_recognizer, extract, save
 from ..training import Recipe, RunFolder, Trained, make_recipe, replaced, train
-from ..views import ViewSettings
 from .rounds import take_turns
 from .step import TrainingStep
 
@@ -147,7 +146,7 @@ def step_seconds(recipes: Mapping[str, Recipe], data: OpenSetData, rounds: int =
     turns: dict[str, TrainingStep] = {}
     for name, recipe in recipes.items():
         batch = data.train.select(range(min(recipe.training.batch_size, len(data.train))))
-        for size, share in _size_shares(recipe.views).items():
+        for size, share in recipe.views.sizes().items():
             shares[name, size] = share
             turns[f"{name}, {size} px"] = TrainingStep(recipe, batch, size)
     timings = take_turns(turns, next(iter(turns)), rounds)
@@ -155,13 +154,6 @@ def step_seconds(recipes: Mapping[str, Recipe], data: OpenSetData, rounds: int =
     for (name, _), share, timing in zip(shares, shares.values(), timings, strict=True):
         found[name] += share * timing.ratio * timings[0].seconds
     return found
-
-
-def _size_shares(views: ViewSettings) -> dict[int, float]:
-    """Which share of the steps is taken with views of which size."""
-    if views.start_size in (None, views.image_size):
-        return {views.image_size: 1.0}
-    return {views.size_at(0.0): views.grow_after, views.image_size: 1 - views.grow_after}
 
 
 def evaluated(so_far: Trained, data: OpenSetData, detector_name: str, recipe: Recipe) -> Point:

@@ -10,6 +10,7 @@ gradmix bench extract --encoder resnet18
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    args.bench(args)
+    from ..training import Interrupted
+
+    try:
+        args.bench(args)
+    except Interrupted as stop:
+        print(f"{stop}; give the same command again to go on", file=sys.stderr)
+        return 130
     return 0
 
 

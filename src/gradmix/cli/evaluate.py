@@ -3,8 +3,9 @@
   gradmix evaluate runs/mnist                                   # on the split it was trained for
   gradmix evaluate runs/mnist --protocol mnist --trial 0 --score all
   gradmix evaluate runs/photos --known test/ --unknown other/   # folders of your own
+  gradmix evaluate runs/cifar+10 --protocol cifar+50 --out runs/cifar+50
 
-Prints a table (known = positive, per cent) and writes evaluation.json and report.html into the run.
+Prints a table (known = positive, per cent) and writes evaluation.json and report.html into the run, or --out.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="all",
         help="some of knn, knn:sum (another normalisation), nno, msp, entropy, mls, energy; or all (default)",
     )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results (default: the run's)")
     parser.add_argument("--data-root", metavar="DIR", help="where data sets are (default: $GRADMIX_DATA)")
     parser.add_argument("--no-cache", action="store_true", help="run the network though its answers are kept")
 
@@ -55,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
         detectors = [f"knn:{n}" for n in NORMALIZATIONS if n != recognizer.knn.normalize]
         if test.train is not None:  # from which the others learn
             detectors += DETECTORS
+    out: Path = args.out or args.run
+    out.mkdir(parents=True, exist_ok=True)  # now: a folder that cannot be made shows before the work
     result = evaluate_open_set(
         recognizer, test.known, test.unknown, test.train, detectors, cache=not args.no_cache
     )
@@ -72,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
         "known test images": len(test.known),
         "unknown test images": len(test.unknown),
     }
-    write_json(args.run / "evaluation.json", result, about)
+    write_json(out / "evaluation.json", result, about)
     page = evaluation_page(
         result,
         recognizer,
@@ -84,8 +88,8 @@ def run(args: argparse.Namespace) -> int:
         details={name: _text(value) for name, value in about.items()},
         unknown_names=test.unknown_names,
     )
-    write(page, args.run / "report.html")
-    print(f"{args.run / 'evaluation.json'}\n{args.run / 'report.html'}", file=sys.stderr)
+    write(page, out / "report.html")
+    print(f"{out / 'evaluation.json'}\n{out / 'report.html'}", file=sys.stderr)
     return 0
 
 

@@ -13,6 +13,7 @@ from ..data.open_set import names_of
 from ..evaluation import OpenSetResult, roc_points
 from ..evaluation.open_set import accepted
 from ..recognition import Recognizer
+from ..views import ViewSettings
 from .class_figures import confusion_figure, per_class_bars
 from .figures import roc_figure, score_histogram, training_curve
 from .headline import headline_metrics
@@ -77,7 +78,8 @@ def evaluation_page(
         )
     )
     if history:
-        figures.append(Figure("Training", training_curve(history), "", "Training loss against steps"))
+        growth = _growth(recognizer.recipe.views)
+        figures.append(Figure("Training", training_curve(history), growth, "Training loss against steps"))
     return Page(
         title=title,
         subtitle=subtitle,
@@ -178,6 +180,20 @@ def _examples(
         )
         for i, name in enumerate(answers.names())
     ]
+
+
+def _growth(views: ViewSettings) -> str:
+    """Why the loss jumps, if it does."""
+    sizes = views.sizes()
+    if len(sizes) == 1:
+        return ""
+    shares = list(sizes.values())
+    begins, ends = f"{shares[0]:.0%}", f"{1 - shares[-1]:.0%}"
+    when = f"after {begins}" if begins == ends else f"between {begins} and {ends}"
+    return (
+        f"The views grow from {min(sizes)} to {max(sizes)} pixels {when} of the steps; there the loss rises, "
+        "for the network meets larger objects."
+    )
 
 
 def _finite(value: float) -> float | None:

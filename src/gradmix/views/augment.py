@@ -13,6 +13,8 @@ from .colour import colour_matrix, factors, jitter
 from .geometry import crop_matrices, sample
 from .normalize import NORMALIZATIONS, Normalizer
 
+_GROWS_BY = 4  # pixels: few sizes, for each of which kernels are set up anew
+
 
 @dataclass(frozen=True)
 class ViewSettings:
@@ -21,6 +23,7 @@ class ViewSettings:
     image_size: int = 32  # side of what the network sees, in pixels
     start_size: int | None = None  # side of the views at the beginning of training (None: no smaller)
     grow_after: float = 0.5  # share of the steps with views of start_size
+    grow_until: float | None = None  # … after which they have full size (None: at once)
     channels: int = 3  # 1 = grey, 3 = colour
     normalize: str = "data"  # data, imagenet (for published weights) or half
     crop_scale: tuple[float, float] = (0.2, 1.0)  # share of the area that a crop keeps
@@ -46,6 +49,8 @@ class ViewSettings:
             raise UserError(f"start_size must lie between 8 and image_size, not {self.start_size}")
         if not 0 <= self.grow_after <= 1:
             raise UserError(f"grow_after must lie between 0 and 1, not {self.grow_after}")
+        if self.grow_until is not None and not self.grow_after <= self.grow_until <= 1:
+            raise UserError(f"grow_until must lie between grow_after and 1, not {self.grow_until}")
         narrow, wide = self.crop_ratio
         if not 0 < narrow <= wide:
             raise UserError(f"crop_ratio must satisfy 0 < low <= high, not {narrow}, {wide}")
@@ -57,6 +62,22 @@ class ViewSettings:
             if not 0 <= getattr(self, name) <= 1:
                 raise UserError(f"{name} must lie between 0 and 1, not {getattr(self, name)}")
 
+    def sizes(self) -> dict[int, float]:
+        """Sides of the views, in the order in which training comes to them; each with its share of the steps.
+
+        >>> ViewSettings(image_size=32, start_size=20, grow_after=0.25).sizes()
+        {20: 0.25, 32: 0.75}
+        >>> ViewSettings(image_size=32, start_size=20, grow_after=0.25, grow_until=0.75).sizes()
+        {20: 0.25, 24: 0.25, 28: 0.25, 32: 0.25}
+        """
+        if self.start_size is None or self.start_size == self.image_size:
+            return {self.image_size: 1.0}
+        between = range(self.start_size + _GROWS_BY, self.image_size, _GROWS_BY)
+        if self.grow_until is None or not between:
+            return {self.start_size: self.grow_after, self.image_size: 1 - self.grow_after}
+        growing = dict.fromkeys(between, (self.grow_until - self.grow_after) / len(between))
+        return {self.start_size: self.grow_after, **growing, self.image_size: 1 - self.grow_until}
+
     def size_at(self, done: float) -> int:
         """Side of the views when this share of the training is done.
 
@@ -66,8 +87,12 @@ class ViewSettings:
         >>> [views.size_at(done) for done in (0.0, 0.49, 0.5, 1.0)]
         [20, 20, 32, 32]
         """
-        small = self.start_size is not None and done < self.grow_after
-        return self.start_size if small and self.start_size is not None else self.image_size
+        until = 0.0
+        for size, share in self.sizes().items():
+            until += share
+            if done < until:
+                return size
+        return self.image_size
 
 
 class Augment:
