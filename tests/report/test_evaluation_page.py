@@ -48,9 +48,9 @@ def test_accept_rates_are_per_true_class(result: OpenSetResult) -> None:
 def test_a_jump_of_the_loss_is_explained() -> None:
     assert _growth(ViewSettings(image_size=32)) == ""
     at_once = ViewSettings(image_size=32, start_size=16)
-    assert _growth(at_once).startswith("The views grow from 16 to 32 pixels after 50% of the steps")
+    assert _growth(at_once).startswith("The views grow from 16 to 32 pixels after 50 % of the steps")
     slowly = ViewSettings(image_size=32, start_size=16, grow_after=0.2, grow_until=0.8)
-    assert _growth(slowly).startswith("The views grow from 16 to 32 pixels between 20% and 80% of the steps")
+    assert _growth(slowly).startswith("The views grow from 16 to 32 pixels between 20 and 80 % of the steps")
 
 
 def test_the_page_names_classes_metrics_and_details(recognizer: Recognizer) -> None:

@@ -188,11 +188,11 @@ def _growth(views: ViewSettings) -> str:
     if len(sizes) == 1:
         return ""
     shares = list(sizes.values())
-    begins, ends = f"{shares[0]:.0%}", f"{1 - shares[-1]:.0%}"
+    begins, ends = f"{100 * shares[0]:.0f}", f"{100 - 100 * shares[-1]:.0f}"
     when = f"after {begins}" if begins == ends else f"between {begins} and {ends}"
     return (
-        f"The views grow from {min(sizes)} to {max(sizes)} pixels {when} of the steps; there the loss rises, "
-        "for the network meets larger objects."
+        f"The views grow from {min(sizes)} to {max(sizes)} pixels {when} % of the steps; "
+        "there the loss rises, for the network meets larger objects."
     )
 
 
