@@ -1,4 +1,4 @@
-"""The one exception that is the user's business rather than a bug."""
+"""The one exception for user mistakes, as opposed to bugs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ LONGEST_LIST = 20
 
 
 class UserError(ValueError):
-    """Something the caller can put right: one line that names the culprit and the way out.
+    """A mistake the user can correct: one line that says what is wrong and what to do.
 
     The command line prints it without a traceback and exits with 2.
     """
 
 
 def first_line(error: BaseException) -> str:
-    """What a foreign error says, in one line of ours; at least its kind.
+    """Return the first line of an error's message; its type if it has none.
 
     >>> first_line(OSError("no network\\nsee the manual")), first_line(KeyError())
     ('no network', 'KeyError')

@@ -18,7 +18,7 @@ from .errors import UserError, first_line
 
 MODEL_FILE = "model.safetensors"
 NEEDS = "models on the Hub need the extra 'hub': pip install 'gradmix[hub]'"
-_PREFIX = re.compile(r"hf:/+|hub:")  # a Path has one slash; "hub:" is what recipes said before
+_PREFIX = re.compile(r"hf:/+|hub:")  # a Path has one slash; "hub:" is an older spelling in recipes
 _REPO = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 
@@ -33,28 +33,28 @@ class HubAddress:
         return f"hf://{self.repo}" + (f"@{self.revision}" if self.revision else "")
 
 
-def hub_address(path: str | Path) -> HubAddress | None:
-    """What ``path`` means on the Hub; None if it is an ordinary path.
+def parse_hub_address(path: str | Path) -> HubAddress | None:
+    """Return the Hub address that ``path`` is; None if it is an ordinary path.
 
-    >>> hub_address("hf://me/otters@v2"), hub_address("runs/otters")
+    >>> parse_hub_address("hf://me/otters@v2"), parse_hub_address("runs/otters")
     (HubAddress(repo='me/otters', revision='v2'), None)
     """
     found = _PREFIX.match(str(path))
     if found is None:
         return None
     repo, _, revision = str(path)[found.end() :].partition("@")
-    return HubAddress(checked_repo(repo), revision or None)
+    return HubAddress(check_repo(repo), revision or None)
 
 
-def checked_repo(repo: str) -> str:
-    """``owner/name``, or a UserError."""
+def check_repo(repo: str) -> str:
+    """Return ``repo`` if it has the form ``owner/name``; else raise UserError."""
     if not _REPO.fullmatch(repo):
         raise UserError(f"'{repo}' is no repository of the Hub; give owner/name, or hf://owner/name@revision")
     return repo
 
 
-def fetched(address: HubAddress) -> Path:
-    """The repository's weights in the Hub's cache folder, downloaded if it is not there."""
+def fetch(address: HubAddress) -> Path:
+    """Return the path of the weights in the Hub's cache folder; download them if they are not there."""
     try:
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import (
@@ -84,7 +84,7 @@ def fetched(address: HubAddress) -> Path:
 
 @contextmanager
 def quiet_client() -> Iterator[None]:
-    """Without the client's notes on every try; what comes of them is said once, in the end."""
+    """Silence the client's messages about every attempt; the final error is reported by the caller."""
     logger = logging.getLogger("huggingface_hub")
     level = logger.level
     logger.setLevel(logging.ERROR)

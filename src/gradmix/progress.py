@@ -1,4 +1,4 @@
-"""Progress on stderr, for whatever takes longer than two seconds.
+"""What a terminal shows: progress on stderr, for whatever takes longer than two seconds; tables on stdout.
 
 A library must be silent unless asked, so bars appear only after ``show()``, which the command
 line calls. Results go to stdout and are never mixed with this.
@@ -10,11 +10,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _SECONDS_BEFORE_SHOWING = 2.0
 _SECONDS_BETWEEN_LINES = 30.0  # where stderr is a file: a bar there would be thousands of lines
 _shown = False
-_drawn = False  # while one is: a bar inside a bar would only flicker
+_drawn = False  # a bar is shown now: a second one inside it would flicker
+
+_FULL_WIDTH = 10_000  # characters
 
 Advance = Callable[..., None]
 
@@ -29,7 +35,7 @@ def show(on: bool = True) -> None:
 def progress(what: str, total: int) -> Iterator[Advance]:
     """Yield ``advance(n=1, note="")``; draw a bar once the work has lasted two seconds.
 
-    Part of a work that has a bar already is silent.
+    Inside another bar, no second one is drawn.
 
     >>> with progress("reading images", total=3) as advance:
     ...     for _ in range(3):
@@ -53,7 +59,7 @@ def progress(what: str, total: int) -> Iterator[Advance]:
 
 @contextmanager
 def no_progress(what: str = "", total: int = 0) -> Iterator[Advance]:
-    """Takes the place of :func:`progress` where a bar is not wanted."""
+    """Yield an ``advance`` that does nothing; replaces :func:`progress` where no bar is wanted."""
     yield lambda n=1, note="": None
 
 
@@ -110,3 +116,10 @@ def _lines(what: str, total: int) -> Advance:
             print(f"{what}: {done}/{total} {note}".rstrip(), file=sys.stderr, flush=True)
 
     return advance
+
+
+def print_table(table: Table) -> None:
+    """Print to stdout, fitted to a terminal; in a file or a pipe nothing is cut off or wrapped."""
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else _FULL_WIDTH).print(table)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gradmix.atomic import write_atomically, write_text
 from gradmix.errors import UserError
+from gradmix.files import write_atomically, write_text
 
 
 def test_writes_and_replaces(tmp_path: Path) -> None:

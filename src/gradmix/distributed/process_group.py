@@ -1,8 +1,8 @@
-"""The processes that share one training step: which rows are mine, and how to come by the others'.
+"""The processes that share one training step: which rows are one's own, and how to get the others'.
 
-Every process has the same network, draws the same random numbers for the whole *union* batch, and works
-on its own rows of it. What a step computes is then a function of recipe and step number, whatever the
-number of processes. :data:`ALONE`, the world of one process, is the identity everywhere and costs nothing.
+Every process has the same network, draws the same random numbers for the whole batch, and works on its own
+rows of it. What a step computes is then a function of recipe and step number, whatever the number of
+processes. :data:`SINGLE_PROCESS`, a group of one, is the identity everywhere and costs nothing.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .errors import UserError, first_line
+from ..errors import UserError, first_line
 
 
 class PeerLost(UserError):
     """Another process is gone; whoever started them all will say which, and start them again or not."""
 
 
-class World:
-    """One process. :class:`Processes` overrides what several do differently.
+class ProcessGroup:
+    """A group of one process. :class:`TorchProcessGroup` overrides what several do differently.
 
     All methods but :meth:`rows` are collective: every process calls them, in the same order.
     """
@@ -33,62 +33,70 @@ class World:
     rank: int = 0
     size: int = 1
 
-    def rows(self, n: int) -> slice:
-        """This process's share of a union batch of ``n``; the shares of all ranks are disjoint and equal.
+    def __deepcopy__(self, memo: object) -> ProcessGroup:
+        """Return itself: a copied network belongs to the same processes."""
+        return self
 
-        >>> ALONE.rows(8)
+    def rows(self, n: int) -> slice:
+        """Return this process's share of a batch of ``n``; the shares of all ranks are disjoint and equal.
+
+        >>> SINGLE_PROCESS.rows(8)
         slice(0, 8, None)
         """
         each = n // self.size
         return slice(self.rank * each, (self.rank + 1) * each)
 
-    def union(self, own: Tensor) -> Tensor:
-        """(n, …) rows of each process to the (N, …) rows of all, in the order of ranks.
+    def all_gather(self, own: Tensor) -> Tensor:
+        """Return the (N, …) rows of all processes, in the order of ranks, from the (n, …) rows of each.
 
-        The gradient flows to the own rows. Where every process computes the loss of the whole union, that
+        The gradient flows to the own rows. Where every process computes the loss of the whole batch, that
         is all the gradient there is, the rows' part as negatives of other processes' anchors included.
         """
         return own
 
-    def picked(self, own: Tensor, index: Tensor) -> Tensor:
-        """Rows ``index[rows(N)]`` of the union batch, of which ``own`` are this process's; index: (N,), CPU.
+    def exchange_rows(self, own: Tensor, index: Tensor) -> Tensor:
+        """Return rows ``index[rows(N)]`` of the whole batch, of which ``own`` are this process's rows.
 
-        All processes give the same ``index``. Each row travels to where it is wanted and nowhere else.
+        ``index``: (N,), on the CPU, the same in all processes. Each row travels only to where it is wanted.
         """
         return own[index.to(own.device)]
 
-    def add_up(self, tensors: Sequence[Tensor]) -> None:
+    def all_reduce_(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by its sum over the processes: one reduction for all of them."""
 
+    def maximum(self, value: Tensor) -> Tensor:
+        """Return the largest value of all processes, element by element."""
+        return value
+
     def any(self, *flags: bool) -> tuple[bool, ...]:
-        """Whether some process says so, of each flag."""
+        """Return of each flag whether some process says so."""
         return flags
 
-    def bytes_of_first(self, content: bytes) -> bytes:
-        """What rank 0 gives, on every rank."""
+    def broadcast_bytes(self, content: bytes) -> bytes:
+        """Return what rank 0 gives, on every rank."""
         return content
 
     @contextmanager
-    def together(self) -> Iterator[None]:
-        """A mistake that any process finds in the block is raised by all; no collective calls inside."""
+    def raise_together(self) -> Iterator[None]:
+        """Raise in all processes the mistake that any finds in the block; no collective calls inside."""
         yield
 
     def leave(self) -> None:
-        """The end of working together; what follows, each process does alone."""
+        """End the work in common; what follows, each process does alone."""
 
     def from_first(self, make: Callable[[], Any]) -> Any:
-        """What ``make`` returns on rank 0 (plain values, as in JSON), on every rank; called there only."""
+        """Return what ``make`` returns on rank 0 (plain values, as in JSON); it is called there only."""
         made = ""
-        with self.together():
+        with self.raise_together():
             if self.rank == 0:
                 made = json.dumps(make())
-        return json.loads(self.bytes_of_first(made.encode()))
+        return json.loads(self.broadcast_bytes(made.encode()))
 
 
-ALONE = World()
+SINGLE_PROCESS = ProcessGroup()
 
 
-class Processes(World):
+class TorchProcessGroup(ProcessGroup):
     """Those of torch's default process group: gloo for tensors on the CPU, nccl for those on a GPU.
 
     ``calls`` and ``bytes`` count what this process has handed to each kind of collective so far.
@@ -99,14 +107,14 @@ class Processes(World):
         self.calls: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
 
-    def union(self, own: Tensor) -> Tensor:
+    def all_gather(self, own: Tensor) -> Tensor:
         sent = own.detach().contiguous()
         received = [torch.empty_like(sent) for _ in range(self.size)]
         self._call("gather", sent, lambda: dist.all_gather(received, sent))
         received[self.rank] = own  # the same values, with their graph
         return torch.cat(received)
 
-    def picked(self, own: Tensor, index: Tensor) -> Tensor:
+    def exchange_rows(self, own: Tensor, index: Tensor) -> Tensor:
         n, everywhere = len(own), len(index)
         holder = index // n
         mine = (holder == self.rank).nonzero()[:, 0]  # ascending, so in the order of who wants them
@@ -117,12 +125,12 @@ class Processes(World):
         of = torch.bincount(wanted // n, minlength=self.size).tolist()
         self._call("exchange", leaving, lambda: dist.all_to_all_single(arriving, leaving, of, to))
         # Arrivals come sorted by holder, and within one holder in the order in which they are wanted.
-        place = torch.argsort(wanted // n, stable=True).to(own.device)
+        position = torch.argsort(wanted // n, stable=True).to(own.device)
         rows = torch.empty_like(own)
-        rows[place] = arriving
+        rows[position] = arriving
         return rows
 
-    def add_up(self, tensors: Sequence[Tensor]) -> None:
+    def all_reduce_(self, tensors: Sequence[Tensor]) -> None:
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
         self._call("reduce", flat, lambda: dist.all_reduce(flat))
         done = 0
@@ -130,12 +138,17 @@ class Processes(World):
             tensor.copy_(flat[done : done + tensor.numel()].view(tensor.shape))
             done += tensor.numel()
 
+    def maximum(self, value: Tensor) -> Tensor:
+        largest = value.clone()
+        self._call("agree", largest, lambda: dist.all_reduce(largest, op=dist.ReduceOp.MAX))
+        return largest
+
     def any(self, *flags: bool) -> tuple[bool, ...]:
         votes = torch.tensor(flags, dtype=torch.int32)
         self._call("agree", votes, lambda: dist.all_reduce(votes, op=dist.ReduceOp.MAX))
         return tuple(bool(vote) for vote in votes)
 
-    def bytes_of_first(self, content: bytes) -> bytes:
+    def broadcast_bytes(self, content: bytes) -> bytes:
         length = torch.tensor(len(content))
         self._call("broadcast", length, lambda: dist.broadcast(length, src=0))
         whole = torch.empty(int(length), dtype=torch.uint8)
@@ -146,7 +159,7 @@ class Processes(World):
         return bytes(whole.numpy())
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def raise_together(self) -> Iterator[None]:
         mistake = ""
         try:
             yield
@@ -155,14 +168,14 @@ class Processes(World):
         except (UserError, OSError) as error:
             mistake = str(error) or "it failed without saying why"
         if any(self.any(bool(mistake))):
-            raise UserError(self._first_of_all(mistake))
+            raise UserError(self._first_mistake(mistake))
 
     def leave(self) -> None:
         if dist.is_initialized():
             dist.destroy_process_group()
 
-    def _first_of_all(self, mistake: str) -> str:
-        """The mistake of the lowest rank that made one."""
+    def _first_mistake(self, mistake: str) -> str:
+        """Return the mistake of the lowest rank that made one."""
         said: list[str | None] = [None] * self.size
         dist.all_gather_object(said, mistake)
         rank, first = next((rank, text) for rank, text in enumerate(said) if text)
