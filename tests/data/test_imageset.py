@@ -112,13 +112,13 @@ def test_wrong_choices_are_refused() -> None:
     with pytest.raises(UserError, match="outside the 2 images"):
         images.select([2])
     with pytest.raises(UserError, match="channels"):
-        images.converted(None, 2)
+        images.convert(None, 2)
     with pytest.raises(UserError, match="size"):
-        images.converted(0, None)
+        images.convert(0, None)
 
 
 def test_converted_is_the_same_object_when_nothing_is_to_do() -> None:
     images = make([0, 1])
-    assert images.converted(None, 1) is images
-    assert images.converted(4, 3).images.shape == (2, 3, 4, 4)
-    assert images.converted(4, 3).sources == images.sources
+    assert images.convert(None, 1) is images
+    assert images.convert(4, 3).images.shape == (2, 3, 4, 4)
+    assert images.convert(4, 3).sources == images.sources

@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from gradmix.data import ImageSet, load_images
-from gradmix.data.mapped_images import MappedImages, PixelMap, in_parts
-from gradmix.data.memory import map_above, memory_bytes, parse_bytes, stays_on_disk
-from gradmix.data.resize import to_grey
+from gradmix.data.cache.pixel_file import map_above, parse_bytes, should_map
+from gradmix.data.mapped_images import MappedImages, PixelMap, iterate_parts
+from gradmix.data.resize import to_gray
 from gradmix.errors import UserError
+from gradmix.machine import memory_bytes
 from gradmix.views import Normalizer
 
 
@@ -64,9 +65,9 @@ def test_long_readings_are_done_in_parts(
     monkeypatch.setattr("gradmix.data.mapped_images._BYTES_AT_ONCE", 3 * 9 * 7 * 4)
     monkeypatch.setattr("gradmix.data.mapped_images._IMAGES_CONVERTED", 5)
     assert torch.equal(mapped[:], plain)
-    assert torch.equal(mapped.converted(None, 1)[2:], to_grey(plain)[2:])
-    assert [len(part) for part in in_parts(mapped)] == [4] * 5 + [3]
-    assert torch.equal(torch.cat(list(in_parts(mapped))), torch.cat(list(in_parts(plain))))
+    assert torch.equal(mapped.convert(None, 1)[2:], to_gray(plain)[2:])
+    assert [len(part) for part in iterate_parts(mapped)] == [4] * 5 + [3]
+    assert torch.equal(torch.cat(list(iterate_parts(mapped))), torch.cat(list(iterate_parts(plain))))
 
 
 def test_pages_are_given_back_after_each_reading(plain: torch.Tensor, mapped: MappedImages) -> None:
@@ -99,8 +100,8 @@ def as_sets(plain: torch.Tensor, mapped: MappedImages) -> tuple[ImageSet, ImageS
         lambda images: images.select(images.labels == 1).select([1]),
         lambda images: images.only([2, 0]),
         lambda images: images.only([1], as_unknown=True),
-        lambda images: images.converted(5, None),
-        lambda images: images.converted(None, 1).converted(4, 3).converted(6, None).select([2, 7]),
+        lambda images: images.convert(5, None),
+        lambda images: images.convert(None, 1).convert(4, 3).convert(6, None).select([2, 7]),
     ],
 )
 def test_a_set_on_disk_behaves_as_in_memory_and_stays_there(
@@ -119,7 +120,7 @@ def test_a_set_on_disk_behaves_as_in_memory_and_stays_there(
 
 def test_converting_to_what_they_are_changes_nothing(plain: torch.Tensor, mapped: MappedImages) -> None:
     _, on_disk = as_sets(plain, mapped)
-    assert on_disk.converted(None, 3) is on_disk
+    assert on_disk.convert(None, 3) is on_disk
 
 
 def test_sizes_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,15 +128,15 @@ def test_sizes_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 2**27 < memory_bytes() < 2**50
     assert map_above() == memory_bytes() // 4
     monkeypatch.setenv("GRADMIX_MAP_ABOVE", "1.5K")
-    assert not stays_on_disk(1536)
-    assert stays_on_disk(1537)
+    assert not should_map(1536)
+    assert should_map(1537)
     with pytest.raises(UserError, match="GRADMIX_MAP_ABOVE is 'much'; give a size such as 500M"):
         parse_bytes("much")
 
 
 def test_what_a_container_may_use_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit = tmp_path / "memory.max"
-    monkeypatch.setattr("gradmix.data.memory._LIMITS", (str(limit),))
+    monkeypatch.setattr("gradmix.machine._CONTAINER_LIMITS", (str(limit),))
     limit.write_text("1048576\n")
     assert memory_bytes() == 1048576
     limit.write_text("max\n")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gradmix.data import Split, custom_split, open_set_data
-from gradmix.data.open_set import held_out_mask, rank_in_class
+from gradmix.data.open_set import draw_held_out, rank_in_class
 from gradmix.errors import UserError
 
 NAMES = ("ant", "bee", "cat", "dog")
@@ -120,8 +120,8 @@ def test_rank_in_class_is_the_obvious_count() -> None:
 
 def test_held_out_share_per_class() -> None:
     labels = torch.tensor([0] * 50 + [1] * 10 + [2] * 2)
-    mask = held_out_mask(labels, 0.2, seed=1)
+    mask = draw_held_out(labels, 0.2, seed=1)
     assert torch.bincount(labels[mask]).tolist() == [10, 2, 1]
-    assert not torch.equal(mask, held_out_mask(labels, 0.2, seed=2))
+    assert not torch.equal(mask, draw_held_out(labels, 0.2, seed=2))
     with pytest.raises(UserError, match="single image"):
-        held_out_mask(torch.tensor([0, 0, 1]), 0.2, seed=0)
+        draw_held_out(torch.tensor([0, 0, 1]), 0.2, seed=0)

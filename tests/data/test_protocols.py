@@ -15,14 +15,14 @@ from gradmix.data import (
     openness,
     splits_hash,
 )
-from gradmix.data.protocols import published
+from gradmix.data.protocols import published_splits
 from gradmix.errors import UserError
 
 ALL = [
     (protocol, family, trial)
     for family in FAMILIES
     for protocol in PROTOCOLS
-    if protocol in published()["families"][family]["splits"]
+    if protocol in published_splits()["families"][family]["splits"]
     for trial in range(5)
 ]
 SIZES = {

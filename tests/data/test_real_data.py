@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from gradmix.data import KNOWN_SETS, PROTOCOLS, get_split, load_images, open_set_data, splits_of
-from gradmix.data.inspect import list_data
-from gradmix.data.protocols import published
+from gradmix.data import KNOWN_SETS, PROTOCOLS, get_split, list_splits, load_images, open_set_data
+from gradmix.data.inspection import list_data
+from gradmix.data.protocols import published_splits
 
 pytestmark = pytest.mark.slow  # the first time: later, decoded images come from the cache
 
@@ -41,7 +41,7 @@ def real_root() -> Path:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_split_loads(name: str, real_root: Path) -> None:
-    for split in splits_of(name, data_root=real_root):
+    for split in list_splits(name, data_root=real_root):
         images = load_images(name, split=split, data_root=real_root)
         assert tuple(images.images.shape[1:]) == SHAPES[name]
         known = KNOWN_SETS[name].class_names
@@ -70,7 +70,7 @@ def test_cifar10_has_its_known_mean(real_root: Path) -> None:
 def test_protocol_sizes(protocol: str, real_root: Path) -> None:
     split = get_split(protocol, 0)
     data = open_set_data(split, data_root=real_root)
-    sizes = published()["test_set_sizes"].get(protocol)
+    sizes = published_splits()["test_set_sizes"].get(protocol)
     if sizes is not None:
         assert len(data.test_known) == sizes["test_known"]
         assert len(data.test_unknown) == sizes["test_unknown"]

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from gradmix.data.decode import _fit_square
-from gradmix.data.resize import fit_square, is_grey, to_colour, to_grey
+from gradmix.data.decoding import _fit_square
+from gradmix.data.resize import fit_square, is_gray, to_color, to_gray
 
 
 def random_images(n: int, channels: int, height: int, width: int, seed: int = 0) -> torch.Tensor:
@@ -18,13 +18,13 @@ def random_images(n: int, channels: int, height: int, width: int, seed: int = 0)
 
 def test_grey_is_pillows_and_grey_in_colour_comes_back() -> None:
     colour = random_images(5, 3, 7, 6)
-    ours = to_grey(colour)
+    ours = to_gray(colour)
     for image, grey in zip(colour, ours, strict=True):
         pillows = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy()).convert("L")
         assert np.array_equal(grey[0].numpy(), np.asarray(pillows))
-    assert torch.equal(to_grey(to_colour(ours)), ours)
-    assert is_grey(to_colour(ours))
-    assert not is_grey(colour)
+    assert torch.equal(to_gray(to_color(ours)), ours)
+    assert is_gray(to_color(ours))
+    assert not is_gray(colour)
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40))
@@ -58,4 +58,4 @@ def test_the_centre_is_kept_and_a_fine_pattern_is_averaged_not_sampled() -> None
 def test_more_images_than_fit_one_batch() -> None:
     images = random_images(1500, 3, 4, 4)
     assert torch.equal(fit_square(images, 2)[1400:], fit_square(images[1400:], 2))
-    assert torch.equal(to_grey(images)[1400:], to_grey(images[1400:]))
+    assert torch.equal(to_gray(images)[1400:], to_gray(images[1400:]))

@@ -1,32 +1,67 @@
 """Images as uint8 tensors, in memory or mapped from disk: readers, and known/unknown splits."""
 
+from .any_images import as_images, as_labeled_images
+from .cache import CacheFolder, cache_contents, cache_limit, clear_cache, make_room, mark_used
 from .catalogue import KNOWN_SETS
-from .decode_many import BadImage
-from .imageset import UNKNOWN, ImageSet
-from .load import class_names_of, load_image_files, load_images, splits_of
-from .open_set import OpenSetData, open_set_data
+from .decoding import MAX_PIXELS, BadImage, Unreadable, decode, decode_many, open_image, refuse_damage
+from .file_names import is_hidden, is_image_name
+from .imageset import UNKNOWN, ImageFormat, ImageSet
+from .inspection import CheckReport, Finding, Listing, SplitInfo, check_data, describe_data, list_data
+from .loading import is_archive, list_class_names, list_splits, load_image_files, load_images, unpack_archive
+from .mapped_images import Pixels
+from .open_set import OpenSetData, draw_held_out, names_of, open_set_data, rank_in_class
 from .protocols import FAMILIES, PROTOCOLS, Split, custom_split, duplicates, get_split, openness, splits_hash
 from .roots import cache_root, data_root
 
 __all__ = [
     "FAMILIES",
     "KNOWN_SETS",
+    "MAX_PIXELS",
     "PROTOCOLS",
     "UNKNOWN",
     "BadImage",
+    "CacheFolder",
+    "CheckReport",
+    "Finding",
+    "ImageFormat",
     "ImageSet",
+    "Listing",
     "OpenSetData",
+    "Pixels",
     "Split",
+    "SplitInfo",
+    "Unreadable",
+    "as_images",
+    "as_labeled_images",
+    "cache_contents",
+    "cache_limit",
     "cache_root",
-    "class_names_of",
+    "check_data",
+    "clear_cache",
     "custom_split",
     "data_root",
+    "decode",
+    "decode_many",
+    "describe_data",
+    "draw_held_out",
     "duplicates",
     "get_split",
+    "is_archive",
+    "is_hidden",
+    "is_image_name",
+    "list_class_names",
+    "list_data",
+    "list_splits",
     "load_image_files",
     "load_images",
+    "make_room",
+    "mark_used",
+    "names_of",
+    "open_image",
     "open_set_data",
     "openness",
+    "rank_in_class",
+    "refuse_damage",
     "splits_hash",
-    "splits_of",
+    "unpack_archive",
 ]

@@ -1,4 +1,4 @@
-"""Arrays that people have in memory, in the layouts they have them in."""
+"""Arrays of images and labels, in the usual layouts, to tensors."""
 
 from __future__ import annotations
 
@@ -9,43 +9,32 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
-from .imageset import UNKNOWN, ImageSet
 
 _ACCEPTED = "accepted are uint8 arrays (N, H, W), (N, H, W, C) or (N, C, H, W) with C 1 or 3"
-_MOST_CLASSES = 100_000  # a label beyond is a mistake (an id, a pixel), not the name of a class
+_MAX_CLASSES = 100_000  # a label beyond is a mistake (an id, a pixel), not the name of a class
 
 
-def image_set_from_arrays(
-    images: object, labels: object = None, class_names: Sequence[str] | None = None
-) -> ImageSet:
-    """An ImageSet of ``images`` (numpy or torch, uint8; NHW, NHWC or NCHW) and ``labels``.
-
-    ``labels`` are class indices (-1 = unknown), class names as text, or None (all unknown). Without
-    ``class_names``, indices are named "0", "1", …, and text labels are sorted. A 4-d array that could be
-    read both ways, because it is 1 or 3 pixels high, is read as NCHW.
-    """
-    tensor = _as_nchw(images)
-    if labels is None:
-        index = torch.full((len(tensor),), UNKNOWN)
-        return ImageSet(tensor, index, tuple(class_names or ()))
+def label_indices(labels: object, class_names: Sequence[str] | None) -> tuple[Tensor, tuple[str, ...]]:
+    """Return (N,) int64 indices and the class names of ``labels``: indices, or class names as text."""
     array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     if array.ndim == 2 and array.shape[1] == 1:  # a column, as .mat and .csv files give
         array = array[:, 0]
     if array.dtype.kind in "UO" and all(isinstance(name, str) for name in array.tolist()):
-        return ImageSet(tensor, *_from_names(array.tolist(), class_names))
+        return _indices_of_names(array.tolist(), class_names)
     if array.dtype.kind not in "iu":
         raise UserError(f"labels must be whole numbers or class names, not {array.dtype}")
     if class_names is None:
         largest = int(array.max()) if array.size else -1
-        if largest >= _MOST_CLASSES:
+        if largest >= _MAX_CLASSES:
             raise UserError(
                 f"label {largest} looks like an id, not a class index; pass names as text instead"
             )
         class_names = [str(c) for c in range(largest + 1)]
-    return ImageSet(tensor, torch.from_numpy(array.astype(np.int64)), tuple(class_names))
+    return torch.from_numpy(array.astype(np.int64)), tuple(class_names)
 
 
-def _as_nchw(images: object) -> Tensor:
+def to_nchw(images: object) -> Tensor:
+    """Return uint8 arrays (N, H, W), (N, H, W, C) or (N, C, H, W) as a tensor (N, C, H, W)."""
     if isinstance(images, Tensor):
         tensor = images.detach().cpu()
     else:
@@ -65,7 +54,7 @@ def _as_nchw(images: object) -> Tensor:
     raise UserError(f"images have shape {tuple(tensor.shape)}; {_ACCEPTED}")
 
 
-def _from_names(labels: list[str], class_names: Sequence[str] | None) -> tuple[Tensor, tuple[str, ...]]:
+def _indices_of_names(labels: list[str], class_names: Sequence[str] | None) -> tuple[Tensor, tuple[str, ...]]:
     names = sorted(set(labels)) if class_names is None else list(class_names)
     index = {name: i for i, name in enumerate(names)}
     missing = next((name for name in labels if name not in index), None)

@@ -1,10 +1,10 @@
-"""The data sets that go by a name: where they may lie, what their classes are, where they come from."""
+"""The data sets known by name: their paths, classes, and address on the Hub."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .protocols import published
+from .protocols import published_splits
 
 _DIGITS = tuple("0123456789")
 
@@ -13,12 +13,12 @@ _DIGITS = tuple("0123456789")
 class KnownSet:
     """A data set with a name.
 
-    ``places`` are looked for under the data root, in this order. ``class_names`` fixes the order of the
+    ``paths`` are looked for under the data root, in this order. ``class_names`` fixes the order of the
     labels (None: as the files have it). ``test_split`` is the split that serves as labelled test set.
     """
 
     name: str
-    places: tuple[str, ...]
+    paths: tuple[str, ...]
     class_names: tuple[str, ...] | None = None
     test_split: str = "test"
     hub_repo: str | None = None
@@ -32,7 +32,7 @@ KNOWN_SETS = {
         KnownSet(
             "cifar10",
             ("cifar10", "CIFAR10", "cifar-10", "cifar-10-batches-py", "cifar-10-python.tar.gz"),
-            tuple(published()["cifar10_names"]),
+            tuple(published_splits()["cifar10_names"]),
             hub_repo="uoft-cs/cifar10",
         ),
         KnownSet(
@@ -50,7 +50,7 @@ KNOWN_SETS = {
         KnownSet(
             "tiny-imagenet",
             ("tiny-imagenet", "tiny-imagenet-200", "tinyimagenet", "TinyImageNet", "tiny-imagenet-200.zip"),
-            tuple(published()["tinyimagenet_wnids"]),
+            tuple(published_splits()["tinyimagenet_wnids"]),
             test_split="val",  # the official test images have no labels
             hub_repo="zh-plus/tiny-imagenet",
         ),
@@ -61,7 +61,7 @@ KNOWN_SETS = {
 
 
 def known_set(name: str) -> KnownSet | None:
-    """The data set called ``name``, however it is spelt.
+    """Return the data set called ``name``, in any spelling, or None.
 
     >>> known_set("TinyImageNet").name
     'tiny-imagenet'

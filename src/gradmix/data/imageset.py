@@ -1,4 +1,4 @@
-"""A set of images with labels: what this room hands to every other."""
+"""A set of images with labels: what all other packages take."""
 
 from __future__ import annotations
 
@@ -12,10 +12,19 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..progress import progress
-from .mapped_images import MappedImages, Pixels, in_parts
-from .resize import fitted
+from .arrays import label_indices, to_nchw
+from .mapped_images import MappedImages, Pixels, iterate_parts
+from .resize import convert
 
 UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class ImageFormat:
+    """The side in pixels and the channels (1 grey, 3 colour) of the images that a network takes."""
+
+    size: int
+    channels: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +60,7 @@ class ImageSet:
         return self.images.shape[1]
 
     def select(self, index: Tensor | Sequence[int]) -> ImageSet:
-        """The images at ``index`` (integers, or a boolean mask of length N), in that order."""
+        """Return the images at ``index`` (integers, or a boolean mask of length N), in that order."""
         index = torch.as_tensor(index)
         if index.dtype == torch.bool:
             index = index.nonzero().squeeze(1)
@@ -66,10 +75,9 @@ class ImageSet:
         )
 
     def only(self, classes: Sequence[int], as_unknown: bool = False) -> ImageSet:
-        """The images of ``classes``, relabelled 0, 1, … in the order given.
+        """Return the images of ``classes``, relabeled 0, 1, … in the order given.
 
-        With ``as_unknown`` all become -1 and no class name is left: to whoever sees these images, none of
-        their classes exists.
+        With ``as_unknown`` all labels become -1 and no class name is left.
         """
         classes = list(classes)
         for c in classes:
@@ -77,7 +85,7 @@ class ImageSet:
                 raise UserError(f"no class {c}: there are {len(self.class_names)}, counted from 0")
         if len(set(classes)) != len(classes):
             raise UserError(f"a class is named twice in {classes}")
-        # One slot more, at the end, for label -1, which no class may claim.
+        # One entry more, at the end: label -1 (unknown) indexes it and stays -1.
         new_label = torch.full((len(self.class_names) + 1,), UNKNOWN)
         new_label[torch.tensor(classes, dtype=torch.int64)] = torch.arange(len(classes))
         labels = new_label[self.labels]
@@ -89,31 +97,34 @@ class ImageSet:
         return kept
 
     def counts(self) -> dict[str, int]:
-        """Images per class, in class order, empty classes too; ``unknown`` last if there are any."""
+        """Return the images per class, in class order, empty classes too; ``unknown`` last if any."""
         number = torch.bincount(self.labels + 1, minlength=len(self.class_names) + 1).tolist()
         counts = dict(zip(self.class_names, number[1:], strict=True))
         if number[0]:
             counts["unknown"] = counts.get("unknown", 0) + number[0]
         return counts
 
-    def converted(self, size: int | None, channels: int | None) -> ImageSet:
-        """The same images as size × size squares with 1 or 3 channels; None leaves as it is."""
+    def convert(self, size: int | None, channels: int | None) -> ImageSet:
+        """Return the images as size × size squares with 1 or 3 channels; None keeps what they have."""
         images: Pixels = self.images
         if channels not in (None, 1, 3):
             raise UserError(f"channels must be 1 (grey) or 3 (colour), not {channels}")
         if size is not None and size < 1:
             raise UserError(f"size must be at least 1 pixel, not {size}")
+        now = images.shape[1:]
+        if (channels or now[0], size or now[1], size or now[2]) == tuple(now):
+            return self
         if isinstance(images, MappedImages):
-            images = images.converted(size, channels)
+            images = images.convert(size, channels)
         else:
-            images = fitted(images, size, channels)
-        return self if images is self.images else replace(self, images=images)
+            images = convert(images, size, channels)
+        return replace(self, images=images)
 
     def content_hash(self) -> str:
-        """16 hex digits of SHA-256 over shape, pixels, labels and class names (not over ``sources``)."""
+        """Return 16 hex digits of SHA-256 over shape, pixels, labels and class names, not ``sources``."""
         digest = hashlib.sha256(json.dumps([list(self.images.shape), self.class_names]).encode())
         with progress("hashing the images", len(self)) as advance:
-            for part in in_parts(self.images):
+            for part in iterate_parts(self.images):
                 digest.update(part.contiguous().numpy().data)
                 advance(len(part))
         digest.update(self.labels.contiguous().numpy().data)
@@ -123,10 +134,16 @@ class ImageSet:
     def from_arrays(
         images: object, labels: object = None, class_names: Sequence[str] | None = None
     ) -> ImageSet:
-        """An ImageSet of numpy arrays or tensors; see :func:`gradmix.data.arrays.image_set_from_arrays`."""
-        from .arrays import image_set_from_arrays
+        """Return an ImageSet of ``images`` (numpy or torch, uint8; NHW, NHWC or NCHW) and ``labels``.
 
-        return image_set_from_arrays(images, labels, class_names)
+        ``labels`` are class indices (-1 = unknown), class names as text, or None (all unknown). Without
+        ``class_names``, indices are named "0", "1", …, and text labels are sorted. A 4-d array that could be
+        read both ways, because it is 1 or 3 pixels high, is read as NCHW.
+        """
+        tensor = to_nchw(images)
+        if labels is None:
+            return ImageSet(tensor, torch.full((len(tensor),), UNKNOWN), tuple(class_names or ()))
+        return ImageSet(tensor, *label_indices(labels, class_names))
 
 
 def _check_images(images: Pixels) -> None:

@@ -2,10 +2,10 @@
 
 A tensor over the map would be simpler, but has two faults. Pages once read count as memory of this process
 until they are dropped, so that after one epoch it would "hold" the whole file. And a subset (hold-out,
-known classes) of a tensor is a copy. ``MappedImages`` is the little of a tensor that the rooms use of
+known classes) of a tensor is a copy. ``MappedImages`` is the part of a tensor's interface that is used of
 ``ImageSet.images``: a shape, a length, and ``[index]``, which reads into new memory and drops the pages. A
-subset is the same map with other row numbers. It is no Tensor subclass: whoever needs all pixels at once
-should have to say so, with ``images[:]``.
+subset is the same map with other row indices. It is no Tensor subclass: code that needs all pixels at once
+has to ask for them, with ``images[:]``.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .resize import fitted, fitted_shape
+from .resize import convert, converted_shape
 
 _BYTES_AT_ONCE = 16 * 2**20
 _IMAGES_CONVERTED = 256
 
 
 class PixelMap:
-    """A file of (N, C, H, W) bytes, mapped into memory; the pages go again after each reading."""
+    """A file of (N, C, H, W) bytes, mapped into memory; the pages are released after each read."""
 
     def __init__(self, file: Path, shape: tuple[int, int, int, int]) -> None:
         self.file, self.shape = file, shape
@@ -41,7 +41,7 @@ class PixelMap:
         return PixelMap, (self.file, self.shape)  # another process maps the same file
 
     def read(self, rows: NDArray[np.int64]) -> Tensor:
-        """(n,) row numbers below N -> (n, C, H, W), a copy."""
+        """Return a copy of the images at ``rows`` (n,): (n, C, H, W)."""
         out = np.empty((len(rows), self._row_bytes), np.uint8)
         at_once = max(1, _BYTES_AT_ONCE // self._row_bytes)
         for first in range(0, len(rows), at_once):
@@ -61,7 +61,7 @@ class PixelMap:
             self._map.madvise(mmap.MADV_WILLNEED, start, (int(run[-1]) + 1) * self._row_bytes - start)
 
     def _release(self) -> None:
-        """Give the pages back. The system keeps them as cache, for all processes, while it has room."""
+        """Release the pages. The system keeps them as cache, for all processes, while it has room."""
         if hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED)
 
@@ -84,14 +84,14 @@ class MappedImages:
     def shape(self) -> torch.Size:
         one = self.source.shape[1:]
         for size, channels in self.conversions:
-            one = fitted_shape(one, size, channels)
+            one = converted_shape(one, size, channels)
         return torch.Size((len(self.rows), *one))
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index: int | slice | Sequence[int] | Tensor) -> Tensor:
-        """What ``tensor[index]`` would be along the first dimension, read from disk into new memory."""
+        """Return what ``tensor[index]`` would along the first dimension, read from disk into new memory."""
         rows = self.rows[index.cpu() if isinstance(index, Tensor) else index]
         read = self._read(rows.reshape(-1))
         return read.view(*rows.shape, *self.shape[1:])
@@ -104,21 +104,21 @@ class MappedImages:
         for first in range(0, len(rows), _IMAGES_CONVERTED):
             read = self.source.read(rows[first : first + _IMAGES_CONVERTED].numpy())
             for size, channels in self.conversions:
-                read = fitted(read, size, channels)
+                read = convert(read, size, channels)
             out[first : first + _IMAGES_CONVERTED] = read
         return out
 
     def to(self, device: torch.device | str) -> Tensor:
-        """All of them, in the memory of ``device``: for the few pictures of a report."""
+        """Return all images in the memory of ``device``: for the few pictures of a report."""
         return self[:].to(device)
 
     def select(self, index: Tensor) -> MappedImages:
-        """The images at ``index``, still on disk."""
+        """Return the images at ``index``, still on disk."""
         return replace(self, rows=self.rows[index])
 
-    def converted(self, size: int | None, channels: int | None) -> MappedImages:
-        """The same in another size or number of channels, still on disk; None leaves as it is."""
-        if fitted_shape(self.shape[1:], size, channels) == self.shape[1:]:
+    def convert(self, size: int | None, channels: int | None) -> MappedImages:
+        """Return the images in another size or number of channels, still on disk; None keeps it."""
+        if converted_shape(self.shape[1:], size, channels) == self.shape[1:]:
             return self
         return replace(self, conversions=(*self.conversions, (size, channels)))
 
@@ -126,8 +126,8 @@ class MappedImages:
 Pixels = Tensor | MappedImages
 
 
-def in_parts(images: Pixels) -> Iterator[Tensor]:
-    """All of the images in order, as tensors of some 16 MB: for work that must see every pixel."""
+def iterate_parts(images: Pixels) -> Iterator[Tensor]:
+    """Yield all images in order, as tensors of about 16 MB: for work that must see every pixel."""
     one = images.shape[1] * images.shape[2] * images.shape[3]
     at_once = max(1, _BYTES_AT_ONCE // one)
     for first in range(0, len(images), at_once):

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from .imageset import ImageSet
-from .load import load_images
-from .locate import locate
+from .loading import load_images, locate
 from .protocols import Split
 
 HELD_OUT = 0.2  # of each known class, where a data set has no test split of its own
@@ -67,7 +66,7 @@ def open_set_data(
 
     test = test_images(split.known_source)
     if test is None:
-        held_out = held_out_mask(train.labels, HELD_OUT, split.trial)
+        held_out = draw_held_out(train.labels, HELD_OUT, split.trial)
         train, test_known = train.select(~held_out), train.select(held_out)
     else:
         here = f"{split.known_source}, test"
@@ -89,12 +88,12 @@ def open_set_data(
 
 
 def names_of(images: ImageSet) -> tuple[str, ...]:
-    """The class name of every image, in order."""
+    """Return the class name of every image, in order."""
     return tuple(images.class_names[label] for label in images.labels.tolist())
 
 
-def held_out_mask(labels: Tensor, share: float, seed: int) -> Tensor:
-    """(N,) labels -> (N,) bool: ``share`` of each class, at least one image, drawn with ``seed``."""
+def draw_held_out(labels: Tensor, share: float, seed: int) -> Tensor:
+    """Return (N,) bool for (N,) labels: ``share`` of each class, at least one image, drawn with ``seed``."""
     generator = torch.Generator().manual_seed(seed)
     shuffled = torch.randperm(len(labels), generator=generator)
     rank = torch.empty_like(labels)
@@ -108,7 +107,7 @@ def held_out_mask(labels: Tensor, share: float, seed: int) -> Tensor:
 
 
 def rank_in_class(labels: Tensor) -> Tensor:
-    """(N,) labels >= 0 -> (N,): how many images of the same class come before.
+    """Return (N,) for (N,) labels >= 0: how many images of the same class come before.
 
     >>> rank_in_class(torch.tensor([7, 2, 7, 7, 2])).tolist()
     [0, 0, 1, 2, 1]

@@ -39,7 +39,7 @@ class Split:
 
     @property
     def hash(self) -> str:
-        """16 hex digits that change when any class, its order, or a data set's name does."""
+        """Return 16 hex digits that change when any class, its order, or a data set's name does."""
         canonical = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
@@ -49,7 +49,7 @@ class Split:
 
 
 def openness(known: int, unknown: int) -> float:
-    """1 − √(k / (k + u)) for k known and u unknown classes: 0 is a closed world.
+    """Return 1 − √(k / (k + u)) for k known and u unknown classes: 0 is a closed world.
 
     >>> round(100 * openness(6, 4), 2)
     22.54
@@ -60,7 +60,7 @@ def openness(known: int, unknown: int) -> float:
 
 
 def get_split(protocol: str, trial: int, family: str = "arpl_2020") -> Split:
-    """The published split of one trial (0 to 4).
+    """Return the published split of one trial (0 to 4).
 
     >>> get_split("cifar10", 0).known
     (0, 6, 4, 9, 1, 7)
@@ -68,7 +68,7 @@ def get_split(protocol: str, trial: int, family: str = "arpl_2020") -> Split:
     trials = _trials(protocol, family)
     if not 0 <= trial < len(trials):
         raise UserError(f"no trial {trial} of {protocol} in {family}: there are 0 to {len(trials) - 1}")
-    known_source, unknown_source = published()["data"][protocol]
+    known_source, unknown_source = published_splits()["data"][protocol]
     return Split(
         protocol=protocol,
         family=family,
@@ -87,7 +87,7 @@ def custom_split(
     n_known: int | None = None,
     seed: int = 0,
 ) -> Split:
-    """A split of the user's own data: the classes in ``known``, or ``n_known`` drawn with ``seed``.
+    """Return a split of the user's own data: the classes in ``known``, or ``n_known`` drawn with ``seed``.
 
     All other classes are unknown. The seed is the split's ``trial``.
 
@@ -114,7 +114,7 @@ def custom_split(
 
 
 def duplicates(protocol: str, family: str = "arpl_2020") -> list[tuple[int, int]]:
-    """Pairs of trials that have the same known and the same unknown classes, in whatever order.
+    """Return the pairs of trials that have the same known and the same unknown classes, in any order.
 
     >>> duplicates("svhn")
     [(0, 1)]
@@ -124,13 +124,13 @@ def duplicates(protocol: str, family: str = "arpl_2020") -> list[tuple[int, int]
 
 
 def splits_hash() -> str:
-    """16 hex digits of SHA-256 over the file of published splits, to be printed with results."""
+    """Return 16 hex digits of SHA-256 over the file of published splits, to be printed with results."""
     return hashlib.sha256(_FILE.read_bytes()).hexdigest()[:16]
 
 
 @functools.cache
-def published() -> dict[str, Any]:
-    """The file of published splits: families, their sources and notes, class names, test set sizes."""
+def published_splits() -> dict[str, Any]:
+    """Return the file of published splits: families, their sources and notes, class names, test set sizes."""
     content: dict[str, Any] = json.loads(_FILE.read_text(encoding="utf-8"))
     return content
 
@@ -138,7 +138,7 @@ def published() -> dict[str, Any]:
 def _trials(protocol: str, family: str) -> list[dict[str, list[int]]]:
     choose("protocol", protocol, PROTOCOLS)
     choose("family of splits", family, FAMILIES)
-    families = published()["families"]
+    families = published_splits()["families"]
     if protocol not in families[family]["splits"]:
         having = ", ".join(name for name in FAMILIES if protocol in families[name]["splits"])
         raise UserError(f"family {family} has no {protocol} splits; these have: {having}")

@@ -1,4 +1,4 @@
-"""Size and colour of whole batches of uint8 images."""
+"""Convert whole batches of uint8 images: size, and gray or color."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LUMA = (19595, 38470, 7471)
 _IMAGES_AT_ONCE = 1024  # bounds the float copy that resizing needs
 
 
-def to_grey(images: Tensor) -> Tensor:
-    """(N, 3, H, W) uint8 -> (N, 1, H, W) uint8: 0.299 R + 0.587 G + 0.114 B, rounded.
+def to_gray(images: Tensor) -> Tensor:
+    """Return (N, 1, H, W) uint8 of (N, 3, H, W) uint8: 0.299 R + 0.587 G + 0.114 B, rounded.
 
-    >>> int(to_grey(torch.full((1, 3, 1, 1), 77, dtype=torch.uint8)))
+    >>> int(to_gray(torch.full((1, 3, 1, 1), 77, dtype=torch.uint8)))
     77
     """
     out = torch.empty_like(images[:, :1])
@@ -28,23 +28,23 @@ def to_grey(images: Tensor) -> Tensor:
     return out
 
 
-def to_colour(images: Tensor) -> Tensor:
-    """(N, 1, H, W) -> (N, 3, H, W), the grey channel three times."""
+def to_color(images: Tensor) -> Tensor:
+    """Return (N, 3, H, W) of (N, 1, H, W): the gray channel three times."""
     return images.repeat(1, 3, 1, 1)
 
 
-def is_grey(images: Tensor) -> bool:
-    """Whether the three channels of every image of (N, 3, H, W) are equal."""
+def is_gray(images: Tensor) -> bool:
+    """Return whether the three channels of every image of (N, 3, H, W) are equal."""
     return all(
         bool((part[:, 0] == part[:, 1]).all() and (part[:, 1] == part[:, 2]).all()) for part in _parts(images)
     )
 
 
 def fit_square(images: Tensor, size: int) -> Tensor:
-    """(N, C, H, W) uint8 -> (N, C, size, size): the central square, resized (antialiased, bilinear).
+    """Return (N, C, size, size) of (N, C, H, W) uint8: the central square, resized (antialiased, bilinear).
 
     Up to the outermost pixels this is scaling the shorter side to ``size`` and then cropping, but it never
-    holds the blown-up version of a very long image.
+    holds the enlarged version of a very long image.
     """
     height, width = images.shape[-2:]
     side = min(height, width)
@@ -53,27 +53,27 @@ def fit_square(images: Tensor, size: int) -> Tensor:
     if side == size:
         return square.contiguous()
     out = torch.empty((*images.shape[:2], size, size), dtype=torch.uint8)
-    for part, fitted in zip(_parts(square), _parts(out), strict=True):
+    for part, target in zip(_parts(square), _parts(out), strict=True):
         scaled = F.interpolate(part.float(), (size, size), mode="bilinear", antialias=True)
-        fitted.copy_(scaled.round_().clamp_(0, 255))
+        target.copy_(scaled.round_().clamp_(0, 255))
     return out
 
 
-def fitted(images: Tensor, size: int | None, channels: int | None) -> Tensor:
-    """(N, C, H, W) uint8 as size × size squares with ``channels`` 1 or 3; None leaves as it is."""
+def convert(images: Tensor, size: int | None, channels: int | None) -> Tensor:
+    """Return (N, C, H, W) uint8 as size × size squares with ``channels`` 1 or 3; None keeps it."""
     if channels == 1 and images.shape[1] == 3:
-        images = to_grey(images)
+        images = to_gray(images)
     if size is not None and images.shape[-2:] != (size, size):
         images = fit_square(images, size)
     if channels == 3 and images.shape[1] == 1:
-        images = to_colour(images)
+        images = to_color(images)
     return images
 
 
-def fitted_shape(shape: Sequence[int], size: int | None, channels: int | None) -> tuple[int, int, int]:
-    """(C, H, W) that :func:`fitted` makes of images of that shape.
+def converted_shape(shape: Sequence[int], size: int | None, channels: int | None) -> tuple[int, int, int]:
+    """Return the (C, H, W) that :func:`convert` makes of images of that shape.
 
-    >>> fitted_shape((3, 20, 30), size=16, channels=None)
+    >>> converted_shape((3, 20, 30), size=16, channels=None)
     (3, 16, 16)
     """
     height, width = shape[1:] if size is None else (size, size)

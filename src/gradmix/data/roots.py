@@ -7,12 +7,12 @@ from pathlib import Path
 
 
 def data_root(given: str | Path | None = None) -> Path:
-    """The folder of data sets: ``given``, else $GRADMIX_DATA, else ~/.cache/gradmix."""
+    """Return the folder of data sets: ``given``, else $GRADMIX_DATA, else ~/.cache/gradmix."""
     return _first(given, "GRADMIX_DATA")
 
 
 def cache_root() -> Path:
-    """The folder for what can be computed again: $GRADMIX_CACHE, else ~/.cache/gradmix."""
+    """Return the folder for what can be computed again: $GRADMIX_CACHE, else ~/.cache/gradmix."""
     return _first(None, "GRADMIX_CACHE")
 
 

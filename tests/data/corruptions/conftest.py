@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from gradmix.data.corruptions import FrostPictures
-from gradmix.data.corruptions.frost import generated_frost
+from gradmix.data.corruptions.frost_pictures import generate_frost
 
 
 def structured(n: int, channels: int, height: int, width: int, seed: int = 0) -> Tensor:
@@ -22,7 +22,7 @@ def structured(n: int, channels: int, height: int, width: int, seed: int = 0) ->
 
 @pytest.fixture(scope="session")
 def ice() -> FrostPictures:
-    return generated_frost()
+    return generate_frost()
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from gradmix.data.corruptions import CORRUPTIONS, SEVERITIES, FrostPictures, apply, corrupt
+from gradmix.data.corruptions.digital import elastic_transform
 from gradmix.data.corruptions.draws import Draws
-from gradmix.data.corruptions.elastic import elastic_transform
 from gradmix.data.corruptions.severity import _SETTINGS, family, setting
 from gradmix.errors import UserError
 

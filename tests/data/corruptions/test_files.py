@@ -13,7 +13,8 @@ from PIL import Image
 
 from gradmix.data.corruptions import corrupt, has_official, load_frost, load_official
 from gradmix.data.corruptions.draws import Draws
-from gradmix.data.corruptions.frost import FrostPictures, frost
+from gradmix.data.corruptions.frost_pictures import FrostPictures
+from gradmix.data.corruptions.weather import frost
 from gradmix.errors import UserError
 
 

@@ -11,12 +11,16 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from gradmix.data.corruptions.blur import defocus_blur, zoom_blur
-from gradmix.data.corruptions.digital import contrast, jpeg_compression, pixelate
+from gradmix.data.corruptions.blur import blur_along_line, defocus_blur, shuffle_sources, zoom_blur
+from gradmix.data.corruptions.digital import (
+    affine_positions,
+    contrast,
+    elastic_transform,
+    jpeg_compression,
+    pixelate,
+    sample,
+)
 from gradmix.data.corruptions.draws import Draws
-from gradmix.data.corruptions.elastic import affine_places, elastic_transform, sample
-from gradmix.data.corruptions.glass import shuffled
-from gradmix.data.corruptions.motion import along_line
 from gradmix.data.corruptions.noise import gaussian_noise, impulse_noise, shot_noise
 from gradmix.data.corruptions.plasma import plasma
 from gradmix.data.corruptions.separable import gaussian_blur
@@ -121,7 +125,7 @@ def test_pixelate_is_pillows_box_there_and_back(images: Tensor, scale: float) ->
 @pytest.mark.parametrize("degrees", [0.0, 30.0, -45.0, -100.0])
 def test_motion_is_a_line_kernel(images: Tensor, degrees: float) -> None:
     angles = torch.tensor([degrees, degrees / 2])
-    fast = along_line(images, 6, 2.0, angles)
+    fast = blur_along_line(images, 6, 2.0, angles)
     assert_same(
         fast, [slow.motion(i, 6, 2.0, float(a)) for i, a in zip(as_arrays(images), angles, strict=True)]
     )
@@ -145,7 +149,7 @@ def test_gaussian_blur_is_scipys(images: Tensor, sigma: float) -> None:
 def test_the_shuffle_of_glass_is_the_scan(reach: int) -> None:
     generator = torch.Generator().manual_seed(reach)
     shift = torch.randint(-reach, reach, (3, 2, 12 * 15), generator=generator)
-    fast = shuffled(shift[:, 0], shift[:, 1], reach, 12, 15)
+    fast = shuffle_sources(shift[:, 0], shift[:, 1], reach, 12, 15)
     for ours, (down, right) in zip(fast, shift.view(3, 2, 12, 15).numpy(), strict=True):
         assert np.array_equal(ours.view(12, 15).numpy(), slow.glass_sources(down, right, reach))
 
@@ -163,8 +167,8 @@ def test_elastic_is_an_affine_map_and_ripples(images: Tensor) -> None:
 
 
 def test_points_that_stay_leave_the_image_alone(images: Tensor) -> None:
-    places = affine_places(torch.zeros(2, 3, 2, dtype=torch.float64), 21, 21)
-    assert torch.allclose(sample(images, places, mirror_at_centres=True), images)
+    places = affine_positions(torch.zeros(2, 3, 2, dtype=torch.float64), 21, 21)
+    assert torch.allclose(sample(images, places, mirror_at_centers=True), images)
 
 
 @pytest.mark.parametrize("decay", [3.0, 1.75])

@@ -10,16 +10,13 @@ from torch import Tensor
 
 from ...errors import UserError, choose
 from ...progress import progress
-from .blur import defocus_blur, zoom_blur
-from .digital import contrast, jpeg_compression, pixelate
+from .blur import defocus_blur, glass_blur, motion_blur, zoom_blur
+from .digital import contrast, elastic_transform, jpeg_compression, pixelate
 from .draws import Draws
-from .elastic import elastic_transform
-from .frost import FrostPictures, frost, load_frost
-from .glass import glass_blur
-from .motion import motion_blur
+from .frost_pictures import FrostPictures, load_frost
 from .noise import gaussian_noise, impulse_noise, shot_noise
 from .severity import setting
-from .weather import brightness, fog, snow
+from .weather import brightness, fog, frost, snow
 
 # In the order in which tables print them. Each takes (images float64 in [0, 1], setting, draws).
 CORRUPTIONS: dict[str, Callable[..., Tensor]] = {
@@ -42,7 +39,7 @@ CORRUPTIONS: dict[str, Callable[..., Tensor]] = {
 _VALUES_AT_ONCE = 1 << 21  # 16 MB of float64; the largest corruption holds about ten such arrays
 # Products of matrices may differ in the last bit with the size of the batch. A value that is exactly half
 # way between two levels (frequent, with means of integers) must still round to the same one.
-_OFF_THE_FENCE = 1e-6
+_TIE_BREAK = 1e-6
 
 
 def corrupt(
@@ -76,7 +73,7 @@ def corrupt(
             part = images[start : start + at_once]
             draws = Draws(seed, name, int(severity), first_index + start, len(part))
             changed = work(part.cpu().double() / 255, strength, draws, **extra)
-            out[start : start + at_once] = (changed * 255 + _OFF_THE_FENCE).round().clamp_(0, 255)
+            out[start : start + at_once] = (changed * 255 + _TIE_BREAK).round().clamp_(0, 255)
             advance(len(part))
     return out
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_WORDS_A_COUNT = 4  # Philox yields four 64-bit words for each value of its counter
+_WORDS_PER_COUNT = 4  # Philox yields four 64-bit words for each value of its counter
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Draws:
     n: int
 
     def uniform(self, purpose: str, *shape: int) -> Tensor:
-        """(n, *shape) float64 ~ U[0, 1); the same purpose twice gives the same numbers.
+        """Return (n, *shape) float64 ~ U[0, 1); the same purpose twice gives the same numbers.
 
         >>> whole, last = Draws(0, "fog", 1, 0, 3), Draws(0, "fog", 1, 2, 1)
         >>> torch.equal(whole.uniform("drops", 5)[2:], last.uniform("drops", 5))
@@ -40,18 +40,18 @@ class Draws:
         label = f"{self.seed}/{self.name}/{self.severity}/{purpose}"
         key = int.from_bytes(hashlib.sha256(label.encode()).digest()[:16], "little")
         wanted = math.prod(shape)
-        counts = -(-wanted // _WORDS_A_COUNT)
+        counts = -(-wanted // _WORDS_PER_COUNT)
         stream = np.random.Philox(key=key)
         stream.advance(self.first_index * counts)
-        numbers = np.random.Generator(stream).random((self.n, counts * _WORDS_A_COUNT))
+        numbers = np.random.Generator(stream).random((self.n, counts * _WORDS_PER_COUNT))
         return torch.from_numpy(numbers)[:, :wanted].reshape(self.n, *shape)
 
     def between(self, low: float, high: float, purpose: str, *shape: int) -> Tensor:
-        """(n, *shape) float64 ~ U[low, high)."""
+        """Return (n, *shape) float64 ~ U[low, high)."""
         return low + (high - low) * self.uniform(purpose, *shape)
 
     def normal(self, purpose: str, *shape: int) -> Tensor:
-        """(n, *shape) float64 ~ N(0, 1): the inverse distribution function, one uniform number each.
+        """Return (n, *shape) float64 ~ N(0, 1): the inverse distribution function, one uniform number each.
 
         Rejection methods take a varying number of draws, which would let images shift one another.
         """
@@ -60,5 +60,5 @@ class Draws:
         return numbers
 
     def below(self, limit: Tensor, purpose: str) -> Tensor:
-        """(n,) int64, uniform in 0 … limit − 1; ``limit`` (n,) or a single number of int64."""
+        """Return (n,) int64, uniform in 0 … limit − 1; ``limit`` (n,) or a single number of int64."""
         return (self.uniform(purpose) * limit).long()

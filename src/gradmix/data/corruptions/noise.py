@@ -12,12 +12,12 @@ _LEVELS = 256  # a uint8 pixel has one of 256 expected photon counts, so their d
 
 
 def gaussian_noise(images: Tensor, sigma: float, draws: Draws) -> Tensor:
-    """x + σ ε, ε ~ N(0, 1) for every value; images (N, C, H, W) in [0, 1]."""
+    """Return x + σ ε, ε ~ N(0, 1) for every value; images (N, C, H, W) in [0, 1]."""
     return images + sigma * draws.normal("values", *images.shape[1:])
 
 
 def shot_noise(images: Tensor, photons: int, draws: Draws) -> Tensor:
-    """Poisson(p x) / p, with p photons to full white, at most 1; the mean is x, the variance x / p.
+    """Return Poisson(p x) / p, at most 1, with p photons to full white; the mean is x, the variance x / p.
 
     Inverse distribution function by look-up. The 256 distributions lie one after another in a sorted
     table, that of level v raised by v, so that one binary search serves all pixels. Counts beyond p are
@@ -29,11 +29,11 @@ def shot_noise(images: Tensor, photons: int, draws: Draws) -> Tensor:
     table = torch.from_numpy(pdtr(count.numpy(), mean[:, None].numpy()))
     table[:, -1] = 1  # "p or more"
     table = (table + torch.arange(_LEVELS)[:, None]).flatten()
-    place = torch.searchsorted(table, draws.uniform("values", *images.shape[1:]) + level, right=True)
-    return (place - level * (photons + 1)) / photons
+    index = torch.searchsorted(table, draws.uniform("values", *images.shape[1:]) + level, right=True)
+    return (index - level * (photons + 1)) / photons
 
 
 def impulse_noise(images: Tensor, share: float, draws: Draws) -> Tensor:
-    """A ``share`` of the values, each by itself, becomes black or white with equal chance."""
+    """Set a ``share`` of the values, each independently, to black or white with equal chance."""
     chance = draws.uniform("values", *images.shape[1:])
     return torch.where(chance < share, (chance < share / 2).to(images), images)

@@ -15,14 +15,14 @@ from .severity import SEVERITIES
 
 
 def has_official(root: str | Path, name: str, folder: str = "CIFAR-10-C") -> bool:
-    """Whether ``root`` holds the published file of this corruption, and the labels."""
+    """Return whether ``root`` holds the published file of this corruption, and the labels."""
     return all((Path(root) / folder / f"{file}.npy").is_file() for file in (name, "labels"))
 
 
 def load_official(
     root: str | Path, name: str, severity: int, folder: str = "CIFAR-10-C"
 ) -> tuple[Tensor, Tensor]:
-    """Images (n, 3, H, W) uint8 and labels (n,) int64 of one corruption at one severity.
+    """Return images (n, 3, H, W) uint8 and labels (n,) int64 of one corruption at one severity.
 
     ``<root>/<folder>/<name>.npy`` holds the test set five times, (5 n, H, W, 3), severity after severity;
     ``labels.npy`` the labels as often. Only the part asked for is read from the disk.

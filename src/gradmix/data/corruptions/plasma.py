@@ -11,7 +11,7 @@ _ROUGHNESS = 100.0  # only its ratio to later rounds matters, since the map is s
 
 
 def plasma(draws: Draws, size: int, decay: float) -> Tensor:
-    """(N, size, size) in [0, 1], periodic; ``size`` a power of two.
+    """Return (N, size, size) in [0, 1], periodic; ``size`` a power of two.
 
     Midpoints of squares, then of their edges, get the mean of their four neighbours plus a random part
     that shrinks by ``decay``² with each halving of the grid (the displacement is the roughness times a

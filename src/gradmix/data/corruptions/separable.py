@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def apply(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """(N, C, H, W) by ``rows`` (h, H) and ``columns`` (w, W) -> (N, C, h, w)."""
+    """Multiply (N, C, H, W) by ``rows`` (h, H) and ``columns`` (w, W); return (N, C, h, w)."""
     return rows @ images @ columns.T
 
 
@@ -28,7 +28,7 @@ def gaussian_blur(images: Tensor, sigma: float, *, truncate: float = 4.0, border
 
 
 def gaussian_matrix(size: int, sigma: float, truncate: float, border: str) -> Tensor:
-    """(size, size): row i holds exp(−(i − j)² / 2σ²), cut at ``truncate`` σ and normalised.
+    """Return (size, size): row i holds exp(−(i − j)² / 2σ²), cut at ``truncate`` σ and normalized.
 
     Beyond the edge the image goes on with its last pixel ("nearest") or mirrored, d c b a | a b c d
     ("reflect").
@@ -50,7 +50,7 @@ def gaussian_matrix(size: int, sigma: float, truncate: float, border: str) -> Te
 
 
 def zoom_matrix(size: int, factor: float) -> Tensor:
-    """(size, size): the middle ``size / factor`` pixels, enlarged linearly to all of them.
+    """Return (size, size): the middle ``size / factor`` pixels, enlarged linearly to all of them.
 
     The middle is taken as ⌈size / factor⌉ whole pixels, enlarged with the outermost pixels on the
     outermost pixels, and what is then too much is cut off on both sides.
@@ -59,16 +59,16 @@ def zoom_matrix(size: int, factor: float) -> Tensor:
     enlarged = round(kept * factor)
     first = (size - kept) // 2
     cut = (enlarged - size) // 2
-    place = (torch.arange(size, dtype=torch.float64) + cut) * (kept - 1) / max(enlarged - 1, 1)
-    left = place.floor().clamp(max=max(kept - 2, 0)).long()
-    share = (place - left)[:, None]
+    position = (torch.arange(size, dtype=torch.float64) + cut) * (kept - 1) / max(enlarged - 1, 1)
+    left = position.floor().clamp(max=max(kept - 2, 0)).long()
+    share = (position - left)[:, None]
     matrix = torch.zeros(size, size, dtype=torch.float64)
     matrix.scatter_add_(1, (first + left)[:, None], 1 - share)
     return matrix.scatter_add_(1, (first + left + 1).clamp(max=size - 1)[:, None], share)
 
 
 def box_matrix(size: int, wanted: int) -> Tensor:
-    """(wanted, size): each wanted pixel is the mean of those whose centres it covers (or the nearest one)."""
+    """Return (wanted, size): each new pixel is the mean of those whose centers it covers, or the nearest."""
     scale = size / wanted
     reach = max(scale, 1.0)
     middle = (torch.arange(wanted, dtype=torch.float64) + 0.5) * scale

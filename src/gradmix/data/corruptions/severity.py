@@ -17,7 +17,7 @@ SEVERITIES = (1, 2, 3, 4, 5)
 _FAMILIES = {"CIFAR-10-C": 32, "TinyImageNet-C": 64, "ImageNet-C": None}
 _ODD = 244 / 224  # ImageNet-C's elastic settings are shares of 244 pixels on images of 224
 
-# One row a family, in the order above; one entry a severity.
+# One row per family, in the order above; one entry per severity.
 _SETTINGS: dict[str, tuple[tuple[Any, ...], ...]] = {
     # standard deviation, in units of the full range
     "gaussian_noise": (
@@ -129,7 +129,7 @@ _SETTINGS: dict[str, tuple[tuple[Any, ...], ...]] = {
 
 
 def family(height: int, width: int) -> str:
-    """Whose numbers images of this size take.
+    """Return the data set whose severities apply to images of this size.
 
     >>> family(28, 28), family(64, 48), family(84, 84)
     ('CIFAR-10-C', 'TinyImageNet-C', 'ImageNet-C')
@@ -139,7 +139,7 @@ def family(height: int, width: int) -> str:
 
 
 def setting(name: str, severity: int, height: int, width: int) -> Any:
-    """The published number, or tuple of numbers, of a corruption at severity 1 … 5 for images of a size.
+    """Return the published number or numbers of a corruption at severity 1 … 5 for images of a size.
 
     >>> setting("gaussian_noise", 3, 64, 64)
     0.12

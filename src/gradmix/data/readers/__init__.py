@@ -1,16 +1,16 @@
-"""One file a format. A new one is one more module with ``FORMAT``, ``splits``, ``count``, ``read``."""
+"""One file per format. A new format is one more module with ``FORMAT``, ``splits``, ``count``, ``read``."""
 
 from __future__ import annotations
 
 from typing import cast
 
 from . import cifar_batches, class_folders, hub_parquet, mnist_idx, npz_file, svhn_mat, tiny_imagenet
-from .reading import SPLIT_NAMES, UNDIVIDED, Reader, Reading, Wanted, split_called
+from .interface import Reader, ReadOptions, ReadResult
 
-# In the order they are asked; class folders last, because any folder of folders could be some.
+# Tried in this order; class folders last, because any folder of folders could be one.
 READERS: tuple[Reader, ...] = tuple(
     cast(Reader, module)
     for module in (npz_file, mnist_idx, cifar_batches, svhn_mat, tiny_imagenet, hub_parquet, class_folders)
 )
 
-__all__ = ["READERS", "SPLIT_NAMES", "UNDIVIDED", "Reader", "Reading", "Wanted", "split_called"]
+__all__ = ["READERS", "ReadOptions", "ReadResult", "Reader"]

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from ...errors import UserError
+from ..file_names import refuse_path
 from ..imageset import ImageSet
-from ..member_paths import refuse_path
+from .interface import ReadOptions, ReadResult
 from .plain_pickle import NotPlain, load_plain
-from .reading import Reading, Wanted
 
 FORMAT = "CIFAR python batches"
 _LARGEST_FILE = 2**29  # the largest batch, of CIFAR-100, has 160 MB; a bomb would fill the memory
@@ -62,10 +62,12 @@ def splits(path: Path) -> tuple[str, ...]:
 
 
 def count(path: Path, split: str) -> int:
-    return len(read(path, split, Wanted()).images)  # a batch does not say how long it is before it is read
+    return len(
+        read(path, split, ReadOptions()).images
+    )  # a batch does not say how long it is before it is read
 
 
-def read(path: Path, split: str, wanted: Wanted) -> Reading:
+def read(path: Path, split: str, options: ReadOptions) -> ReadResult:
     found = _find(path)
     assert found is not None  # splits() has seen it
     place, layout = found
@@ -85,7 +87,7 @@ def read(path: Path, split: str, wanted: Wanted) -> Reading:
         labels += [int(label) for label in batch_labels]
         sources += [f"{file}#{i}" for i in range(len(batch_labels))]
     images = torch.from_numpy(np.concatenate(pixels))
-    return Reading(ImageSet(images, torch.tensor(labels, dtype=torch.int64), class_names, tuple(sources)))
+    return ReadResult(ImageSet(images, torch.tensor(labels, dtype=torch.int64), class_names, tuple(sources)))
 
 
 def _find(path: Path) -> tuple[Path, _Layout] | None:
@@ -101,7 +103,7 @@ def _find(path: Path) -> tuple[Path, _Layout] | None:
 
 
 def _contents(place: Path, wanted: set[str]) -> dict[str, bytes]:
-    """The files called ``wanted``, from the folder or out of the archive, which is not unpacked."""
+    """Return the files called ``wanted``, from the folder, or from the archive without unpacking it."""
     try:
         if place.is_dir():
             return {name: (place / name).read_bytes() for name in wanted if (place / name).is_file()}

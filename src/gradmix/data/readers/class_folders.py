@@ -13,31 +13,32 @@ from pathlib import Path
 import torch
 
 from ...errors import UserError
+from ..file_names import UNDIVIDED, is_image_name, parse_split
 from ..imageset import UNKNOWN, ImageSet
-from .image_files import decode_files, images_under, is_image_name, subfolders
-from .reading import UNDIVIDED, Reading, Wanted, split_called
+from .image_files import decode_files, find_images, list_subfolders
+from .interface import ReadOptions, ReadResult
 
 FORMAT = "folder of class folders"
 
 
 def splits(path: Path) -> tuple[str, ...]:
-    """The splits there are; "all" for plain class folders, or for images that lie loose (see ``read``)."""
+    """Return the splits; "all" for plain class folders, or for images outside of class folders."""
     if not path.is_dir():
         return ()
     found = tuple(_split_folders(path))
-    return found or ((UNDIVIDED,) if subfolders(path) or _loose_image(path) else ())
+    return found or ((UNDIVIDED,) if list_subfolders(path) or _loose_image(path) else ())
 
 
 def count(path: Path, split: str) -> int:
-    return len(images_under(_split_folders(path).get(split, path)))
+    return len(find_images(_split_folders(path).get(split, path)))
 
 
 def class_names(path: Path) -> tuple[str, ...]:
-    """The classes that :func:`read` finds, without looking at an image."""
+    """Return the classes that :func:`read` finds, without opening an image."""
     return _class_names(_split_folders(path).get("train", path))
 
 
-def read(path: Path, split: str, wanted: Wanted) -> Reading:
+def read(path: Path, split: str, options: ReadOptions) -> ReadResult:
     """Read one split, labelled by folder name in sorted order."""
     divided = _split_folders(path)
     folder = divided[split] if divided else path
@@ -48,12 +49,12 @@ def read(path: Path, split: str, wanted: Wanted) -> Reading:
     files: list[Path] = []
     labels: list[int] = []
     for class_folder in map(folder.joinpath, _class_names(folder)):
-        in_class = images_under(class_folder)
+        in_class = find_images(class_folder)
         if not in_class:
             raise UserError(f"class folder {class_folder} has no images; add some, or remove the folder")
         files += in_class
         labels += [number.get(class_folder.name, UNKNOWN)] * len(in_class)
-    decoded = decode_files(files, [str(file) for file in files], wanted)
+    decoded = decode_files(files, [str(file) for file in files], options)
     readable = {files[i].relative_to(folder).parts[0] for i in decoded.kept.tolist()}
     lost = next((name for name in _class_names(folder) if name not in readable), None)
     if lost is not None:
@@ -64,21 +65,21 @@ def read(path: Path, split: str, wanted: Wanted) -> Reading:
         names,
         tuple(files[i].relative_to(path).as_posix() for i in decoded.kept.tolist()),
     )
-    return Reading(images, decoded.bad)
+    return ReadResult(images, decoded.bad)
 
 
 def _split_folders(path: Path) -> dict[str, Path]:
-    """Sub-folders that are splits: named so, and holding folders. A class called "train" holds images."""
-    named = {split_called(sub.name): sub for sub in subfolders(path)}
+    """Return the subfolders that are splits: named so, and holding folders. A class "train" holds images."""
+    named = {parse_split(sub.name): sub for sub in list_subfolders(path)}
     return {
         split: sub
         for split, sub in named.items()
-        if split is not None and subfolders(sub) and not _loose_image(sub)
+        if split is not None and list_subfolders(sub) and not _loose_image(sub)
     }
 
 
 def _class_names(folder: Path) -> tuple[str, ...]:
-    names = tuple(sub.name for sub in subfolders(folder))
+    names = tuple(sub.name for sub in list_subfolders(folder))
     if not names:
         raise UserError(f"{folder} has images but no class folders; make one folder a class, named after it")
     return names

@@ -20,11 +20,12 @@ import torch
 from torch import Tensor
 
 from ...errors import UserError, first_line
-from ..decode_cache import cached
-from ..decode_many import Decoded, MixedShapes, decode_many, image_shapes
+from ..cache.decode_cache import decode_cached
+from ..decoding import Decoded, MixedShapes, decode_many, read_shapes
+from ..file_names import UNDIVIDED, parse_split
 from ..imageset import UNKNOWN, ImageSet
-from .image_files import subfolders
-from .reading import UNDIVIDED, Reading, Wanted, split_called
+from .image_files import list_subfolders
+from .interface import ReadOptions, ReadResult
 
 FORMAT = "Hub parquet"
 _NAME = re.compile(r"(?P<split>[A-Za-z]+)(-\d+-of-(?P<shards>\d+))?(-[0-9a-f]+)?\.parquet")
@@ -46,7 +47,7 @@ def count(path: Path, split: str) -> int:
     return sum(_open(file).metadata.num_rows for file in _files(path)[split])
 
 
-def read(path: Path, split: str, wanted: Wanted) -> Reading:
+def read(path: Path, split: str, options: ReadOptions) -> ReadResult:
     files = _files(path)[split]
     tables = [_open(file) for file in files]
     sources = [
@@ -61,19 +62,19 @@ def read(path: Path, split: str, wanted: Wanted) -> Reading:
             image for file, table in zip(files, tables, strict=True) for image in _encoded(file, table)
         ]
         names = [f"image {source} in {path}" for source in sources]
-        shape = image_shapes(encoded[:1])[0][0] if encoded and wanted.size is None else None
+        shape = read_shapes(encoded[:1])[0][0] if encoded and options.size is None else None
         try:
-            return decode_many(encoded, names, shape, wanted.size, wanted.channels)
+            return decode_many(encoded, names, shape, options.size, options.channels)
         except MixedShapes:
-            return decode_many(encoded, names, None, None, wanted.channels)
+            return decode_many(encoded, names, None, None, options.channels)
 
-    decoded = cached(files, ["parquet", wanted.size, wanted.channels], decode, wanted.fresh)
+    decoded = decode_cached(files, ["parquet", options.size, options.channels], decode, options.fresh)
     kept = tuple(sources[i] for i in decoded.kept.tolist())
-    return Reading(ImageSet(decoded.images, labels[decoded.kept], class_names, kept), decoded.bad)
+    return ReadResult(ImageSet(decoded.images, labels[decoded.kept], class_names, kept), decoded.bad)
 
 
 def _files(path: Path) -> dict[str, list[Path]]:
-    """The files of each split, in the order of their shards."""
+    """Return the files of each split, in the order of their shards."""
     if path.is_file():
         return {UNDIVIDED: [path]} if path.suffix == ".parquet" else {}
     if not path.is_dir():
@@ -82,7 +83,7 @@ def _files(path: Path) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
     for file in files:
         match = _NAME.fullmatch(file.name)
-        split = split_called(match["split"]) if match else None
+        split = parse_split(match["split"]) if match else None
         found.setdefault(split or UNDIVIDED, []).append(file)
         shards = int(match["shards"] or 1) if match else 1
         if match and sum(other.name.startswith(f"{match['split']}-") for other in files) < shards > 1:
@@ -93,7 +94,7 @@ def _files(path: Path) -> dict[str, list[Path]]:
 
 
 def _folder_with_parquet(path: Path) -> Path:
-    having = [folder for folder in (path, *subfolders(path)) if any(folder.glob("*.parquet"))]
+    having = [folder for folder in (path, *list_subfolders(path)) if any(folder.glob("*.parquet"))]
     if path in having or not having:
         return path
     preferred = [folder for name in (*_CONFIGURATIONS, path.name) for folder in having if folder.name == name]
@@ -133,7 +134,7 @@ def _encoded(file: Path, table: pq.ParquetFile) -> list[bytes]:
 
 
 def _labels(files: Sequence[Path], tables: Sequence[pq.ParquetFile]) -> tuple[Tensor, tuple[str, ...]]:
-    """Labels of all rows, and class names from the metadata (or else from the labels themselves)."""
+    """Return the labels of all rows, and class names from the metadata (or from the labels themselves)."""
     schema = tables[0].schema_arrow
     column = next((name for name in _LABEL_COLUMNS if name in schema.names), None)
     if column is None:

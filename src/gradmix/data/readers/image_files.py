@@ -6,32 +6,15 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..decode_cache import cached
-from ..decode_many import LARGEST_CHOSEN_SIZE, Decoded, decode_many
-from ..memory import stays_on_disk
-from ..pixel_file import decode_to_file
-from .reading import Wanted
-
-EXTENSIONS = frozenset(
-    f".{kind}"
-    for kind in (
-        *("jpg", "jpeg", "jpe", "jfif", "jp2", "png", "webp", "avif", "gif"),
-        *("tif", "tiff", "bmp", "dib", "tga", "ppm", "pgm", "pbm", "pnm"),
-    )
-)
+from ..cache.decode_cache import decode_cached
+from ..cache.pixel_file import decode_to_file, should_map
+from ..decoding import MAX_CHOSEN_SIZE, Decoded, decode_many
+from ..file_names import is_hidden, is_image_name
+from .interface import ReadOptions
 
 
-def is_hidden(name: str) -> bool:
-    """Names that no one means as data: dot files, and what archivers leave behind."""
-    return name.startswith((".", "__MACOSX"))
-
-
-def is_image_name(name: str) -> bool:
-    return not is_hidden(name) and os.path.splitext(name)[1].lower() in EXTENSIONS  # noqa: PTH122 (a name, not a path)
-
-
-def images_under(folder: Path) -> list[Path]:
-    """All image files below ``folder``, sorted by path; hidden files and other kinds are passed over."""
+def find_images(folder: Path) -> list[Path]:
+    """Return all image files below ``folder``, sorted by path; skip hidden and other files."""
     found: list[Path] = []
     for where, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not is_hidden(name)]
@@ -39,20 +22,20 @@ def images_under(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def subfolders(folder: Path) -> list[Path]:
-    """The visible folders directly in ``folder``, sorted."""
+def list_subfolders(folder: Path) -> list[Path]:
+    """Return the visible folders directly in ``folder``, sorted."""
     return sorted(sub for sub in folder.iterdir() if not is_hidden(sub.name) and sub.is_dir())
 
 
-def decode_files(files: Sequence[Path], names: Sequence[str], wanted: Wanted) -> Decoded:
+def decode_files(files: Sequence[Path], names: Sequence[str], options: ReadOptions) -> Decoded:
     """Decode ``files`` as squares, from the cache if they were decoded before; see :func:`decode_many`.
 
-    What is too large for the memory goes to a file, see :mod:`gradmix.data.pixel_file`.
+    Images too large for the memory go to a file, see :mod:`gradmix.data.cache.pixel_file`.
     """
-    most_bytes = len(files) * (wanted.channels or 3) * (wanted.size or LARGEST_CHOSEN_SIZE) ** 2
-    if stays_on_disk(most_bytes) if wanted.mapped is None else wanted.mapped:
-        return decode_to_file(files, names, wanted.size, wanted.channels, wanted.fresh)
-    how = ["files", wanted.size, wanted.channels, list(names)]  # names are part of the list of bad ones
-    return cached(
-        files, how, lambda: decode_many(files, names, None, wanted.size, wanted.channels), wanted.fresh
+    most_bytes = len(files) * (options.channels or 3) * (options.size or MAX_CHOSEN_SIZE) ** 2
+    if should_map(most_bytes) if options.mapped is None else options.mapped:
+        return decode_to_file(files, names, options.size, options.channels, options.fresh)
+    how = ["files", options.size, options.channels, list(names)]  # names are part of the list of bad ones
+    return decode_cached(
+        files, how, lambda: decode_many(files, names, None, options.size, options.channels), options.fresh
     )

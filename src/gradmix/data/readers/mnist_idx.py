@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...errors import UserError
 from ..imageset import ImageSet
-from .reading import Reading, Wanted
+from .interface import ReadOptions, ReadResult
 
 FORMAT = "MNIST idx files"
 _PREFIXES = {"train": "train", "test": "t10k"}
@@ -31,7 +31,7 @@ def count(path: Path, split: str) -> int:
     return len(read_idx(image_file, 3))
 
 
-def read(path: Path, split: str, wanted: Wanted) -> Reading:
+def read(path: Path, split: str, options: ReadOptions) -> ReadResult:
     image_file = _find(path, split, "images-idx3")
     label_file = _find(path, split, "labels-idx1")
     assert image_file is not None  # splits() has seen it
@@ -41,7 +41,7 @@ def read(path: Path, split: str, wanted: Wanted) -> Reading:
     if len(images) != len(labels):
         raise UserError(f"{image_file} has {len(images)} images, {label_file.name} has {len(labels)} labels")
     n_classes = max(10, int(labels.max(initial=0)) + 1)
-    return Reading(
+    return ReadResult(
         ImageSet(
             torch.from_numpy(images).unsqueeze(1),
             torch.from_numpy(labels.astype(np.int64)),
@@ -52,7 +52,7 @@ def read(path: Path, split: str, wanted: Wanted) -> Reading:
 
 
 def read_idx(file: Path, n_dimensions: int) -> NDArray[np.uint8]:
-    """An idx file of bytes: two zeros, type 8, number of dimensions, big-endian sizes, values."""
+    """Read an idx file of bytes: two zeros, type 8, number of dimensions, big-endian sizes, values."""
     most = file.stat().st_size * _MOST_TIMES_SMALLER
     try:
         with gzip.open(file) if file.suffix == ".gz" else open(file, "rb") as f:

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import UserError
+from ...machine import memory_bytes
+from ..file_names import UNDIVIDED
 from ..imageset import ImageSet
-from ..memory import memory_bytes
-from .reading import UNDIVIDED, Reading, Wanted
+from .interface import ReadOptions, ReadResult
 
 FORMAT = ".npz arrays"
 _KEYS = {
@@ -34,10 +35,10 @@ def splits(path: Path) -> tuple[str, ...]:
 
 
 def count(path: Path, split: str) -> int:
-    return len(read(path, split, Wanted()).images)
+    return len(read(path, split, ReadOptions()).images)
 
 
-def read(path: Path, split: str, wanted: Wanted) -> Reading:
+def read(path: Path, split: str, options: ReadOptions) -> ReadResult:
     image_key, label_key = _KEYS[split]
     _refuse_bomb(path)
     with _open(path) as arrays:
@@ -53,16 +54,16 @@ def read(path: Path, split: str, wanted: Wanted) -> Reading:
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     sources = tuple(f"{path.name}#{i}" for i in range(len(found)))
-    return Reading(ImageSet(found.images, found.labels, found.class_names, sources))
+    return ReadResult(ImageSet(found.images, found.labels, found.class_names, sources))
 
 
 def _refuse_bomb(path: Path) -> None:
-    """Arrays of zeros shrink a thousandfold: what a file of a few megabytes asks for may be no memory's."""
+    """Raise if an array is larger than the memory: arrays of zeros compress a thousandfold."""
     try:
         with zipfile.ZipFile(path) as archive:
             largest = max(archive.infolist(), key=lambda info: info.file_size, default=None)
     except (OSError, ValueError, zipfile.BadZipFile):
-        return  # _open says what is the matter
+        return  # _open reports it
     if largest is not None and largest.file_size > memory_bytes():
         array, size = largest.filename.removesuffix(".npy"), largest.file_size / 2**30
         raise UserError(

@@ -77,7 +77,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def load_plain(content: bytes) -> dict[str, Any]:
-    """The dict in a pickle; keys are text, arrays are numpy uint8, byte strings stay bytes."""
+    """Return the dict in a pickle; keys are text, arrays are numpy uint8, byte strings stay bytes."""
     try:
         loaded = _Unpickler(io.BytesIO(content), encoding="bytes").load()
     except NotPlain:

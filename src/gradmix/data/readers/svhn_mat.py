@@ -9,7 +9,7 @@ import torch
 
 from ...errors import UserError
 from ..imageset import ImageSet
-from .reading import Reading, Wanted
+from .interface import ReadOptions, ReadResult
 
 FORMAT = "SVHN .mat files"
 _SPLITS = ("train", "test", "extra")
@@ -28,7 +28,7 @@ def count(path: Path, split: str) -> int:
         raise UserError(f"{_file(path, split)} cannot be read as a .mat file ({error})") from error
 
 
-def read(path: Path, split: str, wanted: Wanted) -> Reading:
+def read(path: Path, split: str, options: ReadOptions) -> ReadResult:
     from scipy.io import loadmat  # slow to import, and seldom needed
 
     file = _file(path, split)
@@ -40,7 +40,7 @@ def read(path: Path, split: str, wanted: Wanted) -> Reading:
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[2:] != (3, len(digits)):
         raise UserError(f"{file} is not SVHN's cropped digits: X is {pixels.dtype} {pixels.shape}")
     labels = digits.astype(np.int64) % 10  # the digit 0 is stored as 10
-    return Reading(
+    return ReadResult(
         ImageSet(
             torch.from_numpy(np.ascontiguousarray(pixels.transpose(3, 2, 0, 1))),
             torch.from_numpy(labels),

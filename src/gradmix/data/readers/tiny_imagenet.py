@@ -13,8 +13,8 @@ import torch
 
 from ...errors import UserError
 from ..imageset import ImageSet
-from .image_files import decode_files, images_under, subfolders
-from .reading import Reading, Wanted
+from .image_files import decode_files, find_images, list_subfolders
+from .interface import ReadOptions, ReadResult
 
 FORMAT = "tiny-imagenet-200"
 _SIZE = 64
@@ -30,27 +30,27 @@ def count(path: Path, split: str) -> int:
     return len(_train_files(path, _wnids(path)) if split == "train" else _val_files(path))
 
 
-def read(path: Path, split: str, wanted: Wanted) -> Reading:
+def read(path: Path, split: str, options: ReadOptions) -> ReadResult:
     names = _wnids(path)
     files = _train_files(path, names) if split == "train" else _val_files(path)
     number = {name: i for i, name in enumerate(names)}
-    stranger = next((wnid for _, wnid in files if wnid not in number), None)
-    if stranger is not None:
-        raise UserError(f"{path}: class {stranger} of '{split}' is not among the {len(names)} wnids")
+    foreign = next((wnid for _, wnid in files if wnid not in number), None)
+    if foreign is not None:
+        raise UserError(f"{path}: class {foreign} of '{split}' is not among the {len(names)} wnids")
     if not files:
         raise UserError(f"{path / split} has no images")
     paths = [file for file, _ in files]
-    decoded = decode_files(paths, [str(file) for file in paths], replace(wanted, size=wanted.size or _SIZE))
+    decoded = decode_files(paths, [str(file) for file in paths], replace(options, size=options.size or _SIZE))
     labels = torch.tensor([number[wnid] for _, wnid in files], dtype=torch.int64)
     sources = tuple(paths[i].relative_to(path).as_posix() for i in decoded.kept.tolist())
-    return Reading(ImageSet(decoded.images, labels[decoded.kept], names, sources), decoded.bad)
+    return ReadResult(ImageSet(decoded.images, labels[decoded.kept], names, sources), decoded.bad)
 
 
 def _wnids(path: Path) -> tuple[str, ...]:
     listed = path / "wnids.txt"
     if listed.is_file():
         return tuple(sorted(set(listed.read_text(encoding="utf-8").split())))
-    return tuple(folder.name for folder in subfolders(path / "train"))
+    return tuple(folder.name for folder in list_subfolders(path / "train"))
 
 
 def _train_files(path: Path, names: tuple[str, ...]) -> list[tuple[Path, str]]:
@@ -58,14 +58,16 @@ def _train_files(path: Path, names: tuple[str, ...]) -> list[tuple[Path, str]]:
         (file, name)
         for name in names
         if (path / "train" / name).is_dir()  # a part of the classes is enough for one trial
-        for file in images_under(path / "train" / name)
+        for file in find_images(path / "train" / name)
     ]
 
 
 def _val_files(path: Path) -> list[tuple[Path, str]]:
     images, annotations = path / "val" / "images", path / "val" / "val_annotations.txt"
     if not images.is_dir():
-        return [(file, folder.name) for folder in subfolders(path / "val") for file in images_under(folder)]
+        return [
+            (file, folder.name) for folder in list_subfolders(path / "val") for file in find_images(folder)
+        ]
     if not annotations.is_file():
         raise UserError(f"{annotations} is missing: without it the images in {images} have no labels")
     rows = [line.split("\t") for line in annotations.read_text(encoding="utf-8").splitlines() if line.strip()]

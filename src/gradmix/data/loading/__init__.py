@@ -1,0 +1,18 @@
+"""From a name or path to an ImageSet: find the files, unpack archives, read."""
+
+from .archives import is_archive, unpack_archive
+from .load import list_class_names, list_splits, load_image_files, load_images, read_located
+from .locate import Located, find_known, locate
+
+__all__ = [
+    "Located",
+    "find_known",
+    "is_archive",
+    "list_class_names",
+    "list_splits",
+    "load_image_files",
+    "load_images",
+    "locate",
+    "read_located",
+    "unpack_archive",
+]
