@@ -108,10 +108,10 @@ def test_flips_only_where_allowed() -> None:
 def test_grey_images_have_equal_channels() -> None:
     images = random_bytes(60)
     seen = pixels(view(replace(AS_IT_IS, grey_chance=0.5), images))
-    is_grey = (seen.amax(1) - seen.amin(1)).amax((1, 2)) < 1e-5
-    assert 15 <= int(is_grey.sum()) <= 45
+    is_gray = (seen.amax(1) - seen.amin(1)).amax((1, 2)) < 1e-5
+    assert 15 <= int(is_gray.sum()) <= 45
     untouched = (seen - images / 255).abs().amax((1, 2, 3)) < 1e-5
-    assert bool((is_grey ^ untouched).all())
+    assert bool((is_gray ^ untouched).all())
 
 
 def test_jitter_chance_is_the_share_of_jittered_images() -> None:

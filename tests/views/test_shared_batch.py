@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from gradmix.distributed import ProcessGroup
 from gradmix.views import Augment, Normalizer, ViewSettings
-from gradmix.world import World
 
 
-class Part(World):
+class Part(ProcessGroup):
     """One of several processes, without the others."""
 
     def __init__(self, rank: int, size: int) -> None:
@@ -26,9 +26,10 @@ def test_the_views_of_an_image_do_not_depend_on_the_number_of_processes(size: in
     whole = Augment(settings, normalizer)(images, torch.Generator().manual_seed(1))
     states = []
     for rank in range(size):
-        world, drawn = Part(rank, size), torch.Generator().manual_seed(1)
-        own = world.rows(8)
-        view = Augment(settings, normalizer, world)(images[own], drawn)
+        group, drawn = Part(rank, size), torch.Generator().manual_seed(1)
+        own = group.rows(8)
+        augment = Augment(settings, normalizer)
+        view = augment.apply(images[own], augment.draw(8, drawn)[own])
         torch.testing.assert_close(view, whole[own])
         states.append(drawn.get_state())
     assert all(torch.equal(state, states[0]) for state in states)  # the next draw is everyone's too

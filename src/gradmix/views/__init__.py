@@ -1,6 +1,6 @@
-"""What the network sees: batched, seeded augmentation in training, plain normalisation elsewhere."""
+"""What the network sees: batched, seeded augmentation in training, plain normalization elsewhere."""
 
-from .augment import Augment, ViewSettings
+from .augment import Augment, Draws, ViewSettings
 from .normalize import Normalizer
 
-__all__ = ["Augment", "Normalizer", "ViewSettings"]
+__all__ = ["Augment", "Draws", "Normalizer", "ViewSettings"]

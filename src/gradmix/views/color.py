@@ -1,7 +1,7 @@
-"""Colour jitter as one affine map of colour space an image.
+"""Color jitter as one affine map of color space per image.
 
-Brightness, contrast, saturation, hue and grey are each affine in RGB, so their product is one 3×3
-matrix and one offset an image: a single batched multiplication instead of five passes over the pixels.
+Brightness, contrast, saturation, hue and gray are each affine in RGB, so their product is one 3×3
+matrix and one offset per image: a single batched multiplication instead of five passes over the pixels.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _YIQ = ((0.299, 0.587, 0.114), (0.596, -0.274, -0.322), (0.211, -0.523, 0.312))
 
 
 def factors(n: int, strength: float, generator: torch.Generator) -> Tensor:
-    """(n,) factors ~ U(max(0, 1 − strength), 1 + strength)."""
+    """Draw (n,) factors ~ U(max(0, 1 − strength), 1 + strength)."""
     low = max(0.0, 1 - strength)
     return low + (1 + strength - low) * torch.rand(n, generator=generator)
 
 
-def colour_matrix(saturation: Tensor, hue: Tensor) -> Tensor:
-    """(N, 3, 3): rotation of the hue by ``hue`` turns, then saturation (0 = grey, 1 = unchanged)."""
+def color_matrix(saturation: Tensor, hue: Tensor) -> Tensor:
+    """Return (N, 3, 3): rotation of the hue by ``hue`` turns, then saturation (0 = gray, 1 = unchanged)."""
     n = len(hue)
     to_yiq = torch.tensor(_YIQ)
     angle = 2 * math.pi * hue
@@ -41,7 +41,7 @@ def colour_matrix(saturation: Tensor, hue: Tensor) -> Tensor:
 def jitter(images: Tensor, brightness: Tensor, contrast: Tensor, matrix: Tensor | None = None) -> Tensor:
     """Apply to images (N, C, H, W) in [0, 1]; result clamped to [0, 1].
 
-    x ↦ clamp( contrast·(M·brightness·x − m) + m ), m the image's mean grey after brightness.
+    x ↦ clamp( contrast·(M·brightness·x − m) + m ), m the image's mean gray after brightness.
     """
     n, channels, rows, columns = images.shape
     flat = images.reshape(n, channels, rows * columns)
