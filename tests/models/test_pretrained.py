@@ -137,10 +137,10 @@ def test_the_hub_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_weights_come_from_the_hub_by_name(
     published: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That the Hub's own client fetches them is tested in deploy/test_hub.py."""
+    """That the Hub's own client fetches them is tested in hub/test_hub.py."""
     file = save(published, tmp_path / "model.safetensors")
     asked = []
-    monkeypatch.setattr(pretrained, "fetched", lambda address: asked.append(str(address)) or file)
+    monkeypatch.setattr(pretrained, "fetch", lambda address: asked.append(str(address)) or file)
     for source in ("hf://timm/resnet10@v1", "hub:timm/resnet10@v1"):
         loaded = read_weights(source)
         assert torch.equal(loaded["bn1.running_mean"], published["bn1.running_mean"])

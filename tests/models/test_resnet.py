@@ -5,7 +5,7 @@ import torch
 
 from gradmix.attribution import resolve_layer
 from gradmix.errors import UserError
-from gradmix.models import ENCODERS, ModelSettings, Network, ResNet, build_encoder
+from gradmix.models import ENCODERS, LinearHead, ModelSettings, Network, ResNet, build_encoder
 from gradmix.models.encoders import resolve_stem
 from gradmix.models.resnet import BasicBlock
 
@@ -120,7 +120,7 @@ def test_network_projects_and_classifies() -> None:
     plain = Network(encoder, 128, 10)
     assert plain(images).shape == (4, 10)
     assert plain.logits(plain(images)) is None
-    both = Network(encoder, 128, 10, "mlp", num_classes=7)
+    both = Network(encoder, 128, 10, "mlp", LinearHead(10, 7))
     assert both.logits(both(images)).shape == (4, 7)
 
 

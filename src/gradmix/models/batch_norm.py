@@ -1,143 +1,46 @@
-"""BatchNorm over the union batch of several processes.
+"""A second set of BatchNorm parameters and statistics for the same network.
 
-torch's own SyncBatchNorm runs on GPUs only; this one runs wherever the process group does, costs one
-reduction of 2·C numbers each way, and keeps every parameter's and buffer's name.
-
-With N values a channel in the union, μ and σ² its mean and variance, x̂ = (x − μ)/√(σ² + ε), y = w·x̂ + b:
-
-    ∂L/∂x = w/√(σ² + ε) · ( ∂L/∂y − mean(∂L/∂y) − x̂·mean(∂L/∂y · x̂) ),   means over the union
-
-∂L/∂w and ∂L/∂b are left as the sums over the own rows, like every other parameter's: they are added up
-with the rest at the end of the step.
+Generated images have other statistics than real ones (Chen et al. 2021, ARPL with confusing samples): they go
+through the shared convolutions with a BatchNorm of their own. No module is replaced: the network is called
+with the copies in place of its own parameters (``torch.func.functional_call``).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ..world import World
 
-STATISTICS = ("sync", "local")
+class Domain(nn.Module):
+    """``network`` with BatchNorm parameters and running statistics of its own; all other weights are shared.
 
+    To be assigned to a method: the copies are then trained and saved with it, and are not in the model file.
+    """
 
-class UnionBatchNorm(_BatchNorm):
-    """A BatchNorm that, in training, takes its statistics over all processes' rows of the batch."""
-
-    world: World
-
-    @staticmethod
-    def instead_of(plain: _BatchNorm, world: World) -> UnionBatchNorm:
-        """The same parameters and buffers, under the same names."""
-        made = UnionBatchNorm(plain.num_features, plain.eps, plain.momentum, plain.affine)
-        made.world = world
-        made.train(plain.training)
-        for name, parameter in plain.named_parameters(recurse=False):
-            setattr(made, name, parameter)
-        for name, buffer in plain.named_buffers(recurse=False):
-            setattr(made, name, buffer)
-        return made
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self._network = (network,)  # no submodule: its weights belong to whoever has it
+        self._copies: dict[str, str] = {}  # name in the network -> name here
+        for path, module in network.named_modules():
+            if not isinstance(module, _BatchNorm):
+                continue
+            for name, parameter in module.named_parameters(recurse=False):
+                self.register_parameter(self._name(path, name), nn.Parameter(parameter.detach().clone()))
+            for name, buffer in module.named_buffers(recurse=False):
+                self.register_buffer(self._name(path, name), buffer.clone())
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training:
-            return super().forward(x)
-        y: Tensor
-        y, mean, variance = _Normalize.apply(  # type: ignore[no-untyped-call]
-            x, self.weight, self.bias, self.eps, self.world
-        )
-        with torch.no_grad():
-            count = x.numel() // x.shape[1] * self.world.size
-            assert self.momentum is not None
-            assert self.running_mean is not None
-            assert self.running_var is not None
-            assert self.num_batches_tracked is not None
-            self.running_mean.lerp_(mean.to(self.running_mean), self.momentum)
-            self.running_var.lerp_(variance.to(self.running_var) * count / (count - 1), self.momentum)
-            self.num_batches_tracked += 1
-        return y
+        """Call the network with the copies; its own BatchNorm is neither used nor changed."""
+        copies = {name: getattr(self, own) for name, own in self._copies.items()}
+        answer: Tensor = functional_call(self._network[0], copies, (x,))
+        return answer
 
-    def _check_input_dim(self, input: Tensor) -> None:
-        """Any (N, C, …)."""
+    def running_buffers(self) -> list[Tensor]:
+        """Return the copies' running means and variances."""
+        return [b for name, b in self.named_buffers() if name.endswith(("running_mean", "running_var"))]
 
-
-class _Normalize(torch.autograd.Function):
-    """x (n, C, …) ↦ (y, μ, σ²), the statistics of all processes' x together; see the module."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, world: World
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        own_mean, own_variance = _moments(x)
-        # (mean, mean square) add up; in float64 the difference of the sums loses nothing.
-        moments = torch.stack([own_mean, own_variance + own_mean**2]) / world.size
-        world.add_up([moments])
-        mean = moments[0].to(weight.dtype)
-        variance = (moments[1] - moments[0] ** 2).clamp(min=0).to(weight.dtype)
-        ctx.save_for_backward(x, weight, mean, variance)
-        ctx.eps, ctx.world = eps, world
-        y = nn.functional.batch_norm(x, mean, variance, weight, bias, False, 0.0, eps)
-        ctx.mark_non_differentiable(mean, variance)
-        return y, mean, variance
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, mean, variance = ctx.saved_tensors
-        # The kernel of the normalisation by *given* statistics: w/√(σ²+ε)·∂y, Σ ∂y·x̂ and Σ ∂y.
-        dx, dweight, dbias = torch.ops.aten.native_batch_norm_backward(
-            dy, x, weight, mean, variance, None, None, False, ctx.eps, [True, True, True]
-        )
-        count = x.numel() // x.shape[1] * ctx.world.size
-        sums = torch.stack([dweight, dbias])
-        ctx.world.add_up([sums])
-        # What is missing: −w/√(σ²+ε)·(mean(∂y) + x̂·mean(∂y·x̂)), a map of x by channel: a normalisation.
-        gain = -weight * (variance + ctx.eps).rsqrt() / count
-        dx += nn.functional.batch_norm(
-            x, mean, variance, gain * sums[0], gain * sums[1], False, 0.0, ctx.eps
-        ).to(dx)
-        return dx, dweight, dbias, None, None
-
-
-def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """(mean, biased variance) of every channel of x (n, C, …), as float64."""
-    if x.device.type == "cpu":  # ten times faster than var_mean there, and the kernel of plain BatchNorm
-        mean, variance = torch.batch_norm_update_stats(x, None, None, 0.0)
-    else:
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        variance, mean = torch.var_mean(wide, [d for d in range(x.dim()) if d != 1], correction=0)
-    return mean.double(), variance.double()
-
-
-def synchronize(network: nn.Module, world: World) -> None:
-    """Make every BatchNorm of ``network`` one over the union batch, in place; nothing in one process."""
-    if world.size == 1:
-        return
-    for parent in list(network.modules()):
-        for name, child in parent.named_children():
-            if isinstance(child, _BatchNorm) and not isinstance(child, UnionBatchNorm):
-                setattr(parent, name, UnionBatchNorm.instead_of(child, world))
-
-
-def statistics_are_local(network: nn.Module) -> bool:
-    """Whether some BatchNorm sees its own process's rows only."""
-    return any(isinstance(m, _BatchNorm) and not isinstance(m, UnionBatchNorm) for m in network.modules())
-
-
-def average_statistics(network: nn.Module, world: World) -> None:
-    """Running statistics ← their means over the processes, on every one of them.
-
-    A running statistic is linear in those of the batches: when and how often this is done makes no
-    difference. Nothing to do in one process, nor where the statistics are those of the union anyway.
-    """
-    if world.size == 1 or not statistics_are_local(network):
-        return
-    running = [b for m in network.modules() if isinstance(m, _BatchNorm) for b in _running(m)]
-    for buffer in running:
-        buffer /= world.size
-    world.add_up(running)
-
-
-def _running(module: _BatchNorm) -> list[Tensor]:
-    return [b for b in (module.running_mean, module.running_var) if b is not None]
+    def _name(self, path: str, name: str) -> str:
+        full = f"{path}.{name}" if path else name
+        self._copies[full] = full.replace(".", "__")
+        return self._copies[full]

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-def compiled(network: nn.Module) -> Callable[[Tensor], Tensor]:
-    """``network``, compiled; its weights stay where they are."""
+def compile_network(network: nn.Module) -> Callable[[Tensor], Tensor]:
+    """Return ``network``, compiled; its weights stay where they are."""
     for module in network.modules():
         if type(module) in (nn.BatchNorm1d, nn.BatchNorm2d):
             module.__class__ = _ReplacedStatistics
@@ -37,4 +37,4 @@ class _ReplacedStatistics(nn.BatchNorm2d):
         return y
 
     def _check_input_dim(self, input: Tensor) -> None:
-        """Of vectors as well as of images."""
+        """Accept vectors as well as images."""

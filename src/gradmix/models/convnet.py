@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from ..errors import choose
 from .resnet import STEMS
+from .staged import StagedEncoder
 
 _STEM_CHANNELS = 24
 
 
-class ConvNet(nn.Module):
+class ConvNet(StagedEncoder):
     """Images (N, C, H, W) to pooled features (N, dim): a stem and three blocks of two convolutions.
 
     ``layer_names`` follow the paper's: conv2_2 to conv4_2 are the outputs of the three blocks.
@@ -33,11 +34,13 @@ class ConvNet(nn.Module):
         self.layer_names = {f"conv{i + 2}_2": f"layer{i + 1}" for i in range(len(widths))}
         self.dim = widths[-1]
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.relu(self.conv1(x))
-        for name in self.layer_names.values():
-            x = self.get_submodule(name)(x)
-        return x.mean((2, 3))
+    def enter(self, x: Tensor) -> Tensor:
+        maps: Tensor = self.relu(self.conv1(x))
+        return maps
+
+    def run_stage(self, i: int, maps: Tensor) -> Tensor:
+        after: Tensor = self.get_submodule(f"layer{i + 1}")(maps)
+        return after
 
 
 def _block(before: int, after: int) -> nn.Sequential:

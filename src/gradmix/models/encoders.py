@@ -11,6 +11,8 @@ from ..errors import UserError, choose
 from .convnet import ConvNet
 from .pretrained import load_pretrained, read_weights
 from .resnet import STEMS, BasicBlock, Bottleneck, ResNet
+from .staged import StagedEncoder
+from .vgg32 import VGG32
 
 LARGEST_SMALL_IMAGE = 64  # up to here a stem at full resolution, above it ImageNet's
 
@@ -19,18 +21,22 @@ LARGEST_SMALL_IMAGE = 64  # up to here a stem at full resolution, above it Image
 class ModelSettings:
     """Which network."""
 
-    encoder: str = "resnet18"  # or 34, 50; for CPUs conv7_W, resnet8_W, resnet10_W with W = 16, 32, 48, 64
+    encoder: str = "resnet18"  # or 34, 50; vgg32; for CPUs conv7_W, resnet8_W, resnet10_W, W = 16, 32, 48, 64
     stem: str = "auto"  # small (full resolution), half, imagenet; auto: by image size
     feature_dim: int = 128  # dimensions of the embedding z
-    projection: str = "linear"  # linear, or mlp (one hidden layer)
-    init: str = ""  # a file of published ResNet weights, or hf://owner/name, to start from
+    projection: str = "linear"  # linear, mlp (one hidden layer), or none: z is what the encoder gives
+    classifier_bias: bool = True  # of a linear classifier, for methods that have one
+    init: str = ""  # a file of published weights (CLIP's for its methods), or hf://owner/name, to start from
+    init_head: bool = False  # the linear classifier from there too (fc); its classes in the file's order
 
     def __post_init__(self) -> None:
         choose("encoder", self.encoder, ENCODERS)
         choose("stem", self.stem, ("auto", *STEMS))
-        choose("projection", self.projection, ("linear", "mlp"))
+        choose("projection", self.projection, ("linear", "mlp", "none"))
         if self.feature_dim < 1:
             raise UserError(f"feature_dim must be at least 1, not {self.feature_dim}")
+        if self.init_head and not self.init:
+            raise UserError("init_head: there is no file to take the classifier from; give init")
 
 
 def _resnet(
@@ -43,12 +49,15 @@ def _convnet(width: int) -> Callable[[int, str], ConvNet]:
     return lambda channels, stem: ConvNet(width, channels, stem)
 
 
-Encoder = ResNet | ConvNet
-ENCODERS: dict[str, Callable[[int, str], Encoder]] = {
+def _vgg32(dropout: float) -> Callable[[int, str], VGG32]:
+    return lambda channels, stem: VGG32(channels, dropout)
+
+
+ENCODERS: dict[str, Callable[[int, str], StagedEncoder]] = {
     "resnet18": _resnet(BasicBlock, (2, 2, 2, 2)),
     "resnet34": _resnet(BasicBlock, (3, 4, 6, 3)),
     "resnet50": _resnet(Bottleneck, (3, 4, 6, 3)),
-    # For training on a CPU: one block a stage, the last number is the width of the first stage. With
+    # For training on a CPU: one block per stage, the last number is the width of the first stage. With
     # three stages instead of four, small images keep a feature map worth the name (a 3x3 convolution
     # over 2x2 pixels is mostly padding, and three times slower per multiplication).
     "resnet8_16": _resnet(BasicBlock, (1, 1, 1), 16),
@@ -63,11 +72,14 @@ ENCODERS: dict[str, Callable[[int, str], Encoder]] = {
     "conv7_32": _convnet(32),
     "conv7_48": _convnet(48),
     "conv7_64": _convnet(64),
+    # The network of the open-set literature, with and without its dropout.
+    "vgg32": _vgg32(0.2),
+    "vgg32_plain": _vgg32(0.0),
 }
 
 
 def build_encoder(settings: ModelSettings, image_size: int, channels: int) -> nn.Module:
-    """An encoder with a ``dim``: fresh weights from torch's global generator, or those of ``init``."""
+    """Build an encoder with a ``dim``: fresh weights from torch's global generator, or those of ``init``."""
     weights = read_weights(settings.init) if settings.init else None
     stem = resolve_stem(settings.stem, image_size, weights)
     encoder = ENCODERS[settings.encoder](channels, stem)
@@ -77,7 +89,7 @@ def build_encoder(settings: ModelSettings, image_size: int, channels: int) -> nn
 
 
 def resolve_stem(stem: str, image_size: int, weights: dict[str, Tensor] | None = None) -> str:
-    """``auto`` follows the given weights, else the image size; anything else stays as it is."""
+    """Return the stem; ``auto`` follows the given weights, else the image size."""
     if stem != "auto":
         return stem
     if weights is not None and "conv1.weight" in weights:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import choose
+from .staged import StagedEncoder
 
 STEMS = {"small": (3, 1), "half": (3, 2), "imagenet": (7, 2)}  # kernel and stride of the first convolution
 
@@ -57,7 +58,7 @@ class Bottleneck(nn.Module):
         return torch.relu_(out)
 
 
-class ResNet(nn.Module):
+class ResNet(StagedEncoder):
     """Images (N, C, H, W) to pooled features (N, dim).
 
     Stems: ``small`` is a 3×3 convolution at full resolution (CIFAR's usual), ``half`` the same with
@@ -81,7 +82,7 @@ class ResNet(nn.Module):
         self.bn1 = nn.BatchNorm2d(width)
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.MaxPool2d(3, 2, 1) if stem == "imagenet" else nn.Identity()
-        self.layer_names: dict[str, str] = {}
+        self.layer_names = {}
         here = width
         for i, depth in enumerate(depths):
             blocks: list[nn.Module] = []
@@ -90,17 +91,18 @@ class ResNet(nn.Module):
                 here = width * 2**i * block.expansion
             self.add_module(f"layer{i + 1}", nn.Sequential(*blocks))
             self.layer_names[f"conv{i + 2}_2"] = f"layer{i + 1}.{depth - 1}"
-        self.stages = len(depths)
         self.dim = here
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
-        for i in range(self.stages):
-            x = self.get_submodule(f"layer{i + 1}")(x)
-        return x.mean((2, 3))
+    def enter(self, x: Tensor) -> Tensor:
+        maps: Tensor = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        return maps
+
+    def run_stage(self, i: int, maps: Tensor) -> Tensor:
+        after: Tensor = self.get_submodule(f"layer{i + 1}")(maps)
+        return after
 
 
 def _conv3(channels_in: int, channels_out: int, stride: int = 1) -> nn.Conv2d:
