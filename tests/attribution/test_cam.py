@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from gradmix.attribution import aggregate, gradcam_map, layercam_map
-from gradmix.attribution.cam import NORMALIZATIONS
+from gradmix.attribution.cam import MAP_NORMALIZATIONS
 from gradmix.errors import UserError
 from tests.reference import cam as reference
 
@@ -39,7 +39,7 @@ def test_maps_are_never_negative(map_of: object) -> None:
     assert (map_of(random(2, 4, 3, 3), random(2, 4, 3, 3, seed=1)) >= 0).all()
 
 
-@pytest.mark.parametrize("normalize", NORMALIZATIONS)
+@pytest.mark.parametrize("normalize", MAP_NORMALIZATIONS)
 @pytest.mark.parametrize("size", [(8, 12), (7, 5)])
 def test_aggregate_equals_the_loop(normalize: str, size: tuple[int, int]) -> None:
     layers = [random(3, 4, 3).abs(), 100 * random(3, 2, 2, seed=1).abs(), random(3, 1, 1, seed=2).abs()]
@@ -55,7 +55,7 @@ def test_one_layer_normalised_reaches_one() -> None:
     assert torch.equal(aggregate([maps], (16, 16), "per_image").amax((1, 2)), torch.ones(3).double())
 
 
-@pytest.mark.parametrize("normalize", NORMALIZATIONS)
+@pytest.mark.parametrize("normalize", MAP_NORMALIZATIONS)
 def test_maps_of_zeros_stay_zero(normalize: str) -> None:
     """A dead layer must not turn the sum into NaN."""
     alive, dead = torch.ones(2, 3, 3), torch.zeros(2, 3, 3)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from gradmix.distributed import ProcessGroup
 from gradmix.mixing import CutMix, GradMix, Mixer, Mixup
-from gradmix.world import World
 
 
-class Part(World):
+class Part(ProcessGroup):
     """One of several processes, without the others."""
 
     def __init__(self, rank: int, size: int) -> None:
@@ -34,9 +34,10 @@ def test_each_process_mixes_its_rows(mixer: Mixer, size: int) -> None:
     maps = torch.rand(8, 12, 12, generator=generator)
     whole = mixer(images, partners, maps, torch.Generator().manual_seed(1))
     for rank in range(size):
-        world = Part(rank, size)
-        own = world.rows(8)
-        mixed = mixer(images[own], partners[own], maps[own], torch.Generator().manual_seed(1), world)
+        group = Part(rank, size)
+        own = group.rows(8)
+        draws = mixer.draw(8, torch.Generator().manual_seed(1))[own]
+        mixed = mixer.apply(images[own], partners[own], maps[own], draws)
         torch.testing.assert_close(mixed.images, whole.images[own])
         assert torch.equal(mixed.share, whole.share[own])
         if whole.boxes is not None:

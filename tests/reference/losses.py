@@ -70,3 +70,17 @@ def supcon(z: Tensor, labels: Tensor, temperature: float, denominator: str) -> T
 def _kernel(a: Tensor, b: Tensor, temperature: float) -> Tensor:
     """exp(s/τ), s the dot product of two normalised vectors."""
     return torch.exp((a * b).sum() / temperature)
+
+
+def soft_supcon(z: Tensor, targets: Tensor, temperature: float) -> Tensor:
+    m, losses = len(z), []
+    for i in range(m):
+        others = [j for j in range(m) if j != i]
+        weight = {j: targets[i] @ targets[j] / (targets[i].norm() * targets[j].norm()) for j in others}
+        total = sum(float(w) for w in weight.values())
+        if total <= 0:
+            continue
+        denominator = sum(_kernel(z[i], z[k], temperature) for k in others)
+        terms = [weight[j] * torch.log(_kernel(z[i], z[j], temperature) / denominator) for j in others]
+        losses.append(-torch.stack(terms).sum() / total)
+    return torch.stack(losses).mean() if losses else z.sum() * 0

@@ -7,12 +7,12 @@ from torch import Tensor
 
 
 def area_thresholds(count: int = 21) -> Tensor:
-    """τ from 1e-5 to 1e-3, log-spaced, as in the paper's figure."""
+    """Return τ from 1e-5 to 1e-3, log-spaced, as in the paper's figure."""
     return torch.logspace(-5, -3, count)
 
 
 def activated_area(maps: Tensor, thresholds: Tensor) -> Tensor:
-    """S_M(τ) = share of map pixels > τ, over all raw maps (N, H, W): one value a threshold (T,).
+    """Return S_M(τ), the share of map pixels > τ over all raw maps (N, H, W): one value per threshold (T,).
 
     >>> activated_area(torch.tensor([[[0.0, 1.0], [2.0, 3.0]]]), torch.tensor([0.5, 2.0]))
     tensor([0.7500, 0.2500])

@@ -15,20 +15,33 @@ _Hook = Callable[[nn.Module, tuple[object, ...], object], None]
 
 
 def resolve_layer(model: nn.Module, name: str) -> nn.Module:
-    """The submodule called ``name``: a dotted module name, or an alias that the model declares.
+    """Return the submodule called ``name``: a dotted module name, or an alias that the model declares.
 
     A model may carry ``layer_names: dict[str, str]``, for example the paper's ``conv3_2`` for ``layer2.1``.
     """
-    modules: dict[str, nn.Module] = {path: module for path, module in model.named_modules() if path}
-    aliases: dict[str, str] = {}
-    for path, module in model.named_modules():
-        for alias, target in getattr(module, "layer_names", {}).items():
-            aliases.setdefault(alias, f"{path}.{target}" if path else target)
-    if name in modules:
-        return modules[name]
+    try:
+        if name:
+            return model.get_submodule(name)
+    except AttributeError:
+        pass
+    for module in model.modules():
+        aliases: dict[str, str] = getattr(module, "layer_names", {})
+        if name in aliases:
+            return module.get_submodule(aliases[name])
+    raise _no_layer(model, name)
+
+
+def _no_layer(model: nn.Module, name: str) -> UserError:
+    """Return the error that names the nearest layer there is."""
+    modules = [path for path, _ in model.named_modules() if path]
+    aliases = [alias for module in model.modules() for alias in getattr(module, "layer_names", {})]
     # A deep model has a hundred module names: where it declares aliases, list those and what comes close.
     offered = [*aliases, *difflib.get_close_matches(name, modules)] if aliases else modules
-    return modules[aliases[choose("layer", name, offered)]]
+    try:
+        choose("layer", name, offered)
+    except UserError as error:
+        return error
+    return UserError(f"no layer '{name}'")
 
 
 class Capture:
@@ -74,7 +87,7 @@ class Capture:
         return record
 
     def activations(self) -> list[Tensor]:
-        """The latest outputs, in the order of the layers, still attached to the graph."""
+        """Return the latest outputs, in the order of the layers, still attached to the graph."""
         found: list[Tensor] = []
         for name, output in zip(self.layers, self._outputs, strict=True):
             if output is None:

@@ -23,9 +23,9 @@ class _CAM:
         self.normalize = normalize
 
     def __call__(self, images: Tensor, target: Callable[[Tensor], Tensor]) -> Tensor:
-        """(N, C, H, W) images to (N, H, W) maps of ∂ target(model(images)).sum() / ∂A.
+        """Return maps (N, H, W) of ∂ target(model(images)).sum() / ∂A for images (N, C, H, W).
 
-        ``target`` takes the model's output to one value an image, for example
+        ``target`` takes the model's output to one value per image, for example
         ``lambda logits: logits.max(1).values``. Parameters receive no gradient.
         """
         with Capture(self.model, self.layers) as capture, torch.enable_grad():
@@ -44,7 +44,7 @@ class LayerCAM(_CAM):
     """LayerCAM maps of any model by layer name; see :func:`layercam_map`.
 
     ``LayerCAM(model, layers)(images, target)``: images (N, C, H, W), and a ``target`` that takes the model's
-    output to one value an image, give maps (N, H, W). Several layers are added up, after scaling each to
+    output to one value per image, give maps (N, H, W). Several layers are added up, after scaling each to
     [0, 1] with ``normalize="per_layer"``. The model's parameters receive no gradient.
 
     >>> model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.LazyLinear(2))

@@ -11,9 +11,11 @@ DENOMINATORS = ("negatives", "all")
 
 
 def supcon(z: Tensor, labels: Tensor, temperature: float, denominator: str = "negatives") -> Tensor:
-    """Mean over anchors i of mean over p ∈ P(i) of −log( exp(s_ip/τ) / Σ_{k∈D(i)} exp(s_ik/τ) ).
+    """Return the supervised contrastive loss.
 
-    z: (M, d), normalised; labels: (M,). P(i): all others with i's label.
+    Mean over anchors i of mean over p ∈ P(i) of −log( exp(s_ip/τ) / Σ_{k∈D(i)} exp(s_ik/τ) ).
+
+    z: (M, d), normalized; labels: (M,). P(i): all others with i's label.
     D(i): samples of other labels (``"negatives"``, as the GradMix paper prints it) or all k ≠ i
     (``"all"``, Khosla et al. 2020). An anchor with no positive, or with nothing in D(i), is left out of
     the mean; if none is left the loss is 0 with a zero gradient.

@@ -10,7 +10,9 @@ from ..errors import UserError
 
 
 def attentive_cells(features: Tensor, grid: int = 7, cells: int = 6) -> Tensor:
-    """(N, K, h, w) features -> (N, grid, grid) bool: the ``cells`` of largest mean activation of each image.
+    """Return the cells to which a network attends most.
+
+    (N, K, h, w) features -> (N, grid, grid) bool: the ``cells`` of largest mean activation of each image.
 
     >>> features = torch.zeros(1, 2, 2, 2); features[0, :, 1, 0] = 1
     >>> attentive_cells(features, grid=2, cells=1)
@@ -28,6 +30,6 @@ def attentive_cells(features: Tensor, grid: int = 7, cells: int = 6) -> Tensor:
 
 
 def paste_cells(images: Tensor, partners: Tensor, cells: Tensor) -> Tensor:
-    """``images`` (N, C, H, W) with ``cells`` (N, g, g) of their ``partners`` at the same place."""
+    """Return ``images`` (N, C, H, W) with ``cells`` (N, g, g) of their ``partners`` at the same position."""
     mask = F.interpolate(cells[:, None].to(images.dtype), images.shape[2:], mode="nearest")
     return torch.where(mask > 0.5, partners, images)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ..errors import UserError
-from ..world import ALONE, World
 from .boxes import Boxes
 
 
@@ -22,29 +21,46 @@ class Mixed:
     boxes: Boxes | None
 
 
-class Mixer(Protocol):
-    """Puts part of ``partners`` into ``images``."""
+@dataclass(frozen=True)
+class MixDraws:
+    """What chance decides of each of N images: how much is foreign (N,), and where (N, 2) in [0, 1)."""
+
+    amount: Tensor
+    spot: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.amount)
+
+    def __getitem__(self, rows: slice) -> MixDraws:
+        return MixDraws(self.amount[rows], None if self.spot is None else self.spot[rows])
+
+
+class Mixer(ABC):
+    """Puts part of ``partners`` into ``images``.
+
+    :meth:`draw` and :meth:`apply` are two, so that the draws for a batch do not depend on who mixes which
+    of its images; calling the mixer does both.
+    """
 
     needs_maps: bool
 
-    def __call__(
-        self,
-        images: Tensor,
-        partners: Tensor,
-        maps: Tensor | None,
-        generator: torch.Generator,
-        world: World = ALONE,
-    ) -> Mixed:
-        """images, partners: (N, C, H, W); maps: (N, H, W) if ``needs_maps``, else ignored.
+    @abstractmethod
+    def draw(self, n: int, generator: torch.Generator) -> MixDraws:
+        """Draw for n images."""
 
-        Where several processes share a batch these are one's own rows, and the draws are those of its rows
-        in draws for all.
-        """
-        ...
+    @abstractmethod
+    def apply(self, images: Tensor, partners: Tensor, maps: Tensor | None, draws: MixDraws) -> Mixed:
+        """Mix images and partners (N, C, H, W); maps: (N, H, W) if ``needs_maps``, else ignored."""
+
+    def __call__(
+        self, images: Tensor, partners: Tensor, maps: Tensor | None, generator: torch.Generator
+    ) -> Mixed:
+        """Draw for these images, and mix them."""
+        return self.apply(images, partners, maps, self.draw(len(images), generator))
 
 
 def derangement(n: int, generator: torch.Generator) -> Tensor:
-    """A random partner for each of n images, never itself: a random cycle through all of them."""
+    """Return a random partner for each of n images, never itself: a random cycle through all of them."""
     if n < 2:
         raise UserError("mixing needs a partner for every image: a batch of at least 2 images")
     order = torch.randperm(n, generator=generator)

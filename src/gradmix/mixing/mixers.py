@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError, choose
-from ..world import ALONE, World
-from .boxes import boxes_at_peak, boxes_at_window, random_boxes
-from .interface import Mixed, Mixer
+from .boxes import boxes_at_peak, boxes_at_spot, boxes_at_window
+from .interface import MixDraws, Mixed, Mixer
 from .paste import PATCHES, paste
 
 LOCATIONS = {"peak": boxes_at_peak, "window": boxes_at_window}
@@ -21,7 +20,7 @@ SCOPES = ("sample", "batch")
 
 
 @dataclass(frozen=True)
-class GradMix:
+class GradMix(Mixer):
     """A patch where the network already looks, so that it must learn more of the object.
 
     γ ~ U(gamma_min, gamma_max) is the ratio of side lengths, drawn per ``sample`` or per ``batch``.
@@ -45,30 +44,24 @@ class GradMix:
         choose("locate", self.locate, LOCATIONS)
         choose("patch", self.patch, PATCHES)
 
-    def __call__(
-        self,
-        images: Tensor,
-        partners: Tensor,
-        maps: Tensor | None,
-        generator: torch.Generator,
-        world: World = ALONE,
-    ) -> Mixed:
+    def draw(self, n: int, generator: torch.Generator) -> MixDraws:
+        return MixDraws(_uniform(n, self.gamma_min, self.gamma_max, self.gamma_per, generator))
+
+    def apply(self, images: Tensor, partners: Tensor, maps: Tensor | None, draws: MixDraws) -> Mixed:
         if maps is None or maps.shape != (len(images), *images.shape[2:]):
             got = "none" if maps is None else f"maps {tuple(maps.shape)} for images {tuple(images.shape)}"
-            raise UserError(f"GradMix needs one map (H, W) an image; got {got}")
-        n = len(images) * world.size
-        ratio = _uniform(n, self.gamma_min, self.gamma_max, self.gamma_per, generator)[world.rows(n)]
-        boxes = LOCATIONS[self.locate](maps, ratio.to(images.device))
+            raise UserError(f"GradMix needs one map (H, W) per image; got {got}")
+        boxes = LOCATIONS[self.locate](maps, draws.amount.to(images.device))
         mixed = paste(images, partners, boxes, self.patch)
         return Mixed(mixed, boxes.share((images.shape[2], images.shape[3])), boxes)
 
 
 @dataclass(frozen=True)
-class CutMix:
-    """A patch at a random place.
+class CutMix(Mixer):
+    """A patch at a random position.
 
     With ``alpha`` the foreign area is 1 − λ, λ ~ Beta(α, α), as first published; without it the side
-    is γ ~ U(gamma_min, gamma_max), so that only the place differs from GradMix.
+    is γ ~ U(gamma_min, gamma_max), so that only the position differs from GradMix.
     """
 
     alpha: float | None = None
@@ -83,25 +76,22 @@ class CutMix:
         _check_alpha(self.alpha)
         choose("patch", self.patch, PATCHES)
 
-    def __call__(
-        self,
-        images: Tensor,
-        partners: Tensor,
-        maps: Tensor | None,
-        generator: torch.Generator,
-        world: World = ALONE,
-    ) -> Mixed:
-        n, size = len(images) * world.size, (images.shape[2], images.shape[3])
+    def draw(self, n: int, generator: torch.Generator) -> MixDraws:
         if self.alpha is None:
             ratio = _uniform(n, self.gamma_min, self.gamma_max, self.gamma_per, generator)
         else:
             ratio = (1 - _beta(n, self.alpha, self.gamma_per, generator)).sqrt()
-        boxes = random_boxes(n, ratio.to(images.device), size, generator).rows(world.rows(n))
+        return MixDraws(ratio, torch.rand(2, n, generator=generator).T)
+
+    def apply(self, images: Tensor, partners: Tensor, maps: Tensor | None, draws: MixDraws) -> Mixed:
+        assert draws.spot is not None
+        size = (images.shape[2], images.shape[3])
+        boxes = boxes_at_spot(draws.spot.to(images.device), draws.amount.to(images.device), size)
         return Mixed(paste(images, partners, boxes, self.patch), boxes.share(size), boxes)
 
 
 @dataclass(frozen=True)
-class Mixup:
+class Mixup(Mixer):
     """λ·image + (1 − λ)·partner, λ ~ Beta(α, α)."""
 
     alpha: float = 1.0
@@ -112,20 +102,20 @@ class Mixup:
         _check_alpha(self.alpha)
         choose("gamma_per", self.gamma_per, SCOPES)
 
-    def __call__(
-        self,
-        images: Tensor,
-        partners: Tensor,
-        maps: Tensor | None,
-        generator: torch.Generator,
-        world: World = ALONE,
-    ) -> Mixed:
-        n = len(images) * world.size
-        share = (1 - _beta(n, self.alpha, self.gamma_per, generator))[world.rows(n)].to(images)
+    def draw(self, n: int, generator: torch.Generator) -> MixDraws:
+        return MixDraws(1 - _beta(n, self.alpha, self.gamma_per, generator))
+
+    def apply(self, images: Tensor, partners: Tensor, maps: Tensor | None, draws: MixDraws) -> Mixed:
+        share = draws.amount.to(images)
         return Mixed(torch.lerp(images, partners, share[:, None, None, None]), share, None)
 
 
 MIXERS: dict[str, Callable[..., Mixer]] = {"gradmix": GradMix, "cutmix": CutMix, "mixup": Mixup}
+
+
+def draw_mix(alpha: float, generator: torch.Generator) -> float:
+    """Draw one λ ~ Beta(α, α), for a whole batch."""
+    return float(_beta(1, alpha, "batch", generator))
 
 
 def _uniform(n: int, low: float, high: float, scope: str, generator: torch.Generator) -> Tensor:
@@ -134,7 +124,7 @@ def _uniform(n: int, low: float, high: float, scope: str, generator: torch.Gener
 
 
 def _beta(n: int, alpha: float, scope: str, generator: torch.Generator) -> Tensor:
-    """λ ~ Beta(α, α). torch's own Beta takes no generator, so numpy's is seeded from ours."""
+    """Draw λ ~ Beta(α, α). torch's own Beta takes no generator, so numpy's is seeded from ours."""
     seed = int(torch.randint(2**62, (), generator=generator))
     draws = np.random.default_rng(seed).beta(alpha, alpha, 1 if scope == "batch" else n)
     return torch.from_numpy(draws).to(torch.float32).expand(n)

@@ -12,7 +12,7 @@ PATCHES = ("resize", "crop")
 
 
 def paste(images: Tensor, partners: Tensor, boxes: Boxes, patch: str = "resize") -> Tensor:
-    """Images (N, C, H, W) with each box filled from its partner.
+    """Return images (N, C, H, W) with each box filled from its partner.
 
     ``"resize"``: the whole partner, shrunk bilinearly to the box (the paper; same pixels as
     ``F.interpolate(partner, (h, w), mode="bilinear")``). ``"crop"``: the partner's own pixels of that
@@ -20,14 +20,14 @@ def paste(images: Tensor, partners: Tensor, boxes: Boxes, patch: str = "resize")
     """
     choose("patch", patch, PATCHES)
     size = (images.shape[2], images.shape[3])
-    filling = partners if patch == "crop" else _shrunk_into(partners, boxes, size)
+    filling = partners if patch == "crop" else _shrink_into(partners, boxes, size)
     return torch.where(boxes.mask(size)[:, None], filling, images)
 
 
-def _shrunk_into(partners: Tensor, boxes: Boxes, size: tuple[int, int]) -> Tensor:
+def _shrink_into(partners: Tensor, boxes: Boxes, size: tuple[int, int]) -> Tensor:
     """Sample partner i so that its whole extent falls on box i; what lies outside the box is not used."""
     y, x = boxes.offsets(size)
-    # Pixel centres: box pixel j covers partner coordinate (j + ½)·H/h − ½; grid_sample wants it in [−1, 1].
+    # Pixel centers: box pixel j covers partner coordinate (j + ½)·H/h − ½; grid_sample wants it in [−1, 1].
     grid_y = (2 * y + 1) / boxes.height[:, None] - 1
     grid_x = (2 * x + 1) / boxes.width[:, None] - 1
     n, (rows, columns) = len(y), size
