@@ -52,9 +52,9 @@ def test_labels_are_mostly_the_exact_ones() -> None:
 def test_saved_without_faiss_and_built_again_alike() -> None:
     train, test = problem(3_000, 5)
     quick = KNN(3, index="ivf").fit(train, 5)
-    assert set(quick.state()) == {"features", "labels", "num_classes"}
+    assert set(quick.state()) == {"features", "labels", "lengths", "num_classes"}
     again = KNN.from_state(quick.state(), quick.settings())
-    assert isinstance(again._searched(), ApproximateIndex)
+    assert isinstance(again._require_search(), ApproximateIndex)
     assert torch.equal(again.score(test).score, quick.score(test).score)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from gradmix.detection import KNN, NORMALIZATIONS, Outputs, knn_similarity, known_score
+from gradmix.detection import KNN, SCORE_NORMALIZATIONS, Outputs, knn_similarity, known_score
 from gradmix.errors import UserError
 from tests.reference import knn as reference
 
@@ -55,7 +55,7 @@ def test_equals_brute_force_for_any_shapes_and_chunk_size(problem, k, chunk_byte
 
 
 @settings(max_examples=60, deadline=None)
-@given(problems(), st.integers(1, 5), st.sampled_from(NORMALIZATIONS), st.sampled_from([1, 700, 2**28]))
+@given(problems(), st.integers(1, 5), st.sampled_from(SCORE_NORMALIZATIONS), st.sampled_from([1, 700, 2**28]))
 def test_scores_are_the_reference_and_finite(problem, k, normalize, chunk_bytes):
     test, train, labels, num_classes = problem
     knn = KNN(k, normalize, temperature=0.2, chunk_bytes=chunk_bytes).fit(outputs(train, labels), num_classes)
@@ -146,7 +146,7 @@ def test_one_class_still_detects(normalize):
     assert (score.diff() < 0).all()
 
 
-@pytest.mark.parametrize("normalize", NORMALIZATIONS)
+@pytest.mark.parametrize("normalize", SCORE_NORMALIZATIONS)
 def test_extreme_features_give_finite_scores(normalize):
     extreme = torch.tensor(
         [[0.0, 0.0], [3e38, 3e38], [-3e38, 3e38], [1e-45, 0.0], [-1.0, -1.0], [1e-20, 1e20]]
@@ -190,14 +190,14 @@ def test_state_and_settings_restore_the_same_bits():
         KNN.from_state({"features": train, "num_classes": torch.tensor([5])}, {})
 
 
-@pytest.mark.parametrize("normalize", NORMALIZATIONS)
+@pytest.mark.parametrize("normalize", SCORE_NORMALIZATIONS)
 def test_another_normalisation_of_the_same_neighbours(normalize):
     g = torch.Generator().manual_seed(0)
     train = outputs(torch.randn(50, 8, generator=g), torch.arange(50) % 4)
     test = outputs(torch.randn(20, 8, generator=g))
     knn = KNN(2, temperature=0.3).fit(train, 4)
     expected = KNN(2, normalize, temperature=0.3).fit(train, 4).score(test)
-    assert torch.equal(knn.with_normalize(normalize).score(test).score, expected.score)
+    assert torch.equal(knn.with_settings(normalize=normalize).score(test).score, expected.score)
     assert knn.normalize == "shifted"
 
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradmix.detection.largest import BLOCK, BLOCKS_PAY_FROM, k_largest, merge_descending
+from gradmix.detection.bank import BLOCK, BLOCKS_PAY_FROM, k_largest, merge_descending
 
 
 @settings(max_examples=150, deadline=None)

@@ -23,6 +23,8 @@ def test_equal_the_loops(logits, temperature):
     z = torch.tensor(logits, dtype=torch.float64)
     for ours, slow in ((msp, reference.msp), (entropy, reference.entropy), (mls, reference.mls)):
         assert ours(z).tolist() == pytest.approx([slow(row) for row in logits], abs=1e-9)
+    expected = [reference.msp([x / temperature for x in row]) for row in logits]
+    assert msp(z, temperature).tolist() == pytest.approx(expected, abs=1e-9)
     expected = [reference.energy(row, temperature) for row in logits]
     assert energy(z, temperature).tolist() == pytest.approx(expected, abs=1e-6)
 
@@ -33,6 +35,19 @@ def test_equal_logits_have_closed_forms():
     assert entropy(z).item() == pytest.approx(-math.log(8))
     assert mls(z).item() == 2
     assert energy(z).item() == pytest.approx(2 + math.log(8))
+
+
+@pytest.mark.parametrize(("name", "score"), [("msp", msp), ("energy", energy)])
+def test_the_temperature_is_used_and_kept(name, score):
+    z = torch.tensor([[3.0, 1.0, 0.0]])
+    assert msp(z, 100.0).item() == pytest.approx(0.3389, abs=5e-5)
+    some = Outputs(torch.zeros(1, 1), torch.tensor([-1]), z)
+    made = make_detector(name, temperature=100.0).fit(some, 3)
+    again = type(made).from_state(made.state(), made.settings())
+    for detector in (made, again):
+        assert torch.equal(detector.score(some).score, score(z, 100.0))
+    with pytest.raises(UserError, match=f"{name} needs a positive temperature"):
+        make_detector(name, temperature=-1.0)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -79,7 +94,8 @@ def test_registry_is_keyed_by_the_detectors_own_names():
     for name in DETECTORS:
         detector = make_detector(name)
         assert detector.name == name
-        assert detector.needs_logits == (name in NAMES)
+        assert (detector.needs == {"logits"}) == (name in [*NAMES, "openmax", "osrci"])
+        assert detector.learns == (name in ["knn", "nno", "openmax"])
 
 
 def test_outputs_of_unequal_length_are_refused():

@@ -131,6 +131,10 @@ def test_ties_reject_fewer_never_more():
     assert calibrate(scores, 0.1).accepts(scores).all()
 
 
+def test_the_spread_is_the_standard_deviation_of_the_scores():
+    assert calibrate(torch.tensor([1.0, 3.0, 1.0, 3.0]), 0.3).spread == 1.0
+
+
 def test_mistakes_are_named():
     with pytest.raises(UserError, match="between 0 and 1, not 5"):
         calibrate(torch.ones(3), 5)

@@ -16,14 +16,14 @@ from torch import Tensor
 from ..errors import UserError
 from .bank import Bank
 
-CANDIDATES = 256  # nearest images a query, of all classes together
-_CELLS_LOOKED_INTO = 32
-_IMAGES_A_CELL_TO_LEARN_FROM = 64
+CANDIDATES = 256  # nearest images per query, of all classes together
+_CELLS_SEARCHED = 32
+_TRAINING_IMAGES_PER_CELL = 64
 _SEED = 0
 
 
 def import_faiss() -> Any:
-    """The faiss module, or one line about how to get it."""
+    """Return the faiss module, or raise one line about how to get it."""
     try:
         import faiss
     except ImportError as error:
@@ -36,7 +36,7 @@ def import_faiss() -> Any:
 class ApproximateIndex:
     """An inverted file over a bank; takes the bank's place in a search, and as much memory once more."""
 
-    def __init__(self, bank: Bank, cells: int | None = None, look_into: int = _CELLS_LOOKED_INTO) -> None:
+    def __init__(self, bank: Bank, cells: int | None = None, cells_searched: int = _CELLS_SEARCHED) -> None:
         faiss = import_faiss()
         self._bank = bank
         count, dimensions = len(bank.labels), bank.features.shape[1]
@@ -45,16 +45,16 @@ class ApproximateIndex:
             faiss.IndexFlatIP(dimensions), dimensions, cells, faiss.METRIC_INNER_PRODUCT
         )
         self._index.cp.seed = _SEED
-        self._index.cp.max_points_per_centroid = _IMAGES_A_CELL_TO_LEARN_FROM
+        self._index.cp.max_points_per_centroid = _TRAINING_IMAGES_PER_CELL
         self._index.cp.min_points_per_centroid = 1  # small sets are few cells, not a warning
-        self._index.nprobe = min(look_into, cells)
-        unit = bank.features[bank.place].cpu().numpy()
+        self._index.nprobe = min(cells_searched, cells)
+        unit = bank.features[bank.row_of_image].cpu().numpy()
         self._index.train(unit)
         self._index.add(unit)
         self._sums, self._sizes = _class_sums(bank)
 
     def nearest(self, unit: Tensor, top: int) -> tuple[Tensor, Tensor]:
-        """Images (n, top) that are probably the nearest of unit queries (n, d), -1 if fewer; similarities."""
+        """Return images (n, top) probably nearest to unit queries (n, d), -1 if fewer; and their cosines."""
         similarity, image = self._index.search(
             unit.cpu().contiguous().numpy(), min(top, len(self._bank.labels))
         )
@@ -63,7 +63,7 @@ class ApproximateIndex:
 
     @torch.no_grad()
     def class_similarity(self, unit: Tensor, k: int, chunk_bytes: int, own: Tensor | None = None) -> Tensor:
-        """d_c as :meth:`Bank.class_similarity`, from the nearest images that were found.
+        """Return d_c as :meth:`Bank.class_similarity`, from the nearest images that were found.
 
         Where fewer than k of a class were found, the missing ones count with the mean similarity to the rest
         of the class. The largest of the rest are no less than that, so that d_c is never overestimated;
@@ -90,7 +90,7 @@ class ApproximateIndex:
 
 
 def _rank_within_class(label: Tensor, found: Tensor) -> Tensor:
-    """How many found entries of the same label come before each entry; (n, T), any labels -> (n, T).
+    """Count the found entries of the same label before each entry; (n, T), any labels -> (n, T).
 
     >>> _rank_within_class(torch.tensor([[7, 3, 7, 7]]), torch.tensor([[True, True, False, True]]))
     tensor([[0, 0, 1, 1]])
@@ -106,7 +106,7 @@ def _rank_within_class(label: Tensor, found: Tensor) -> Tensor:
 
 
 def _class_sums(bank: Bank) -> tuple[Tensor, Tensor]:
-    """Sum of the unit features (C, d) and number of images (C,) of each class."""
+    """Sum the unit features (C, d) and count the images (C,) of each class."""
     sizes = torch.bincount(bank.labels, minlength=bank.num_classes)
     sums = bank.features.new_zeros((bank.num_classes, bank.features.shape[1]))
     for group in bank.groups:  # padding is zero and adds nothing

@@ -2,14 +2,16 @@
 
 For a test feature z and the training features Z_c of class c,
 d_c(z) = sum of the k largest cosine similarities between z and Z_c;
-the label is argmax_c d_c and the score is d of that class in proportion to all (see ``normalisation``).
+the label is argmax_c d_c and the score is d of that class in proportion to all (:func:`known_score`).
+The paper divides the winner's similarity by the sum over classes. Cosines can be negative, so that sum can
+reach zero or fall below it, where the printed ratio explodes or changes sign: hence four ways.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 import torch
 from torch import Tensor
@@ -18,10 +20,15 @@ from ..errors import UserError, choose
 from ..progress import progress
 from .approximate import ApproximateIndex
 from .bank import DEFAULT_CHUNK_BYTES, Bank, check_bank_inputs, unit_rows
-from .normalisation import NORMALIZATIONS, known_score
-from .outputs import Outputs, Scores, require_finite, require_known_labels
+from .outputs import Detector, Outputs, Scores, require_finite, require_known_labels
 
 INDEXES = ("exact", "ivf")
+Normalization = Literal["shifted", "sum", "softmax", "none"]
+SCORE_NORMALIZATIONS: tuple[str, ...] = get_args(Normalization)
+
+# Sums below this (in units of k) are taken for this. It is far below any sum that says something: a
+# single class at 84 degrees from the image gives 0.1.
+_SMALLEST_SUM = 1e-3
 
 
 def knn_similarity(
@@ -32,7 +39,9 @@ def knn_similarity(
     k: int = 3,
     chunk_bytes: int = DEFAULT_CHUNK_BYTES,
 ) -> Tensor:
-    """d_c = Σ of the k largest cos(z, z') over z' of class c; (N, d), (M, d), (M,) -> (N, C) float32.
+    """Return the similarity of test features to each class.
+
+    d_c = Σ of the k largest cos(z, z') over z' of class c; (N, d), (M, d), (M,) -> (N, C) float32.
 
     A class with fewer than k images: the mean of what there is, times k. A class with none: -inf.
 
@@ -53,21 +62,20 @@ class Neighbours:
     label: Tensor
 
 
-class KNN:
+class KNN(Detector):
     """The k nearest training images of each class, exactly, in bounded memory.
 
     ``normalize``: "shifted", "sum" (as printed), "softmax" or "none"; ``temperature`` is of the softmax.
-    Memory: ``fit`` keeps the training features as float32 (4·d bytes an image, and 24 for its label and
-    place; classes of unequal size may be padded by up to a fifth). On the way it works on 4,096 images at a
-    time, and sorting the labels takes 40 bytes an image. Everything that ``score`` holds at one time stays
+    Memory: ``fit`` keeps the training features as float32 (4·d bytes per image, and 24 for its label and
+    row; classes of unequal size may be padded by up to a fifth). On the way it works on 4,096 images at a
+    time, and sorting the labels takes 40 bytes per image. Everything that ``score`` holds at one time stays
     below ``chunk_bytes`` (or 1 MiB, if that is more), however many training images there are; what it
-    returns is 16 bytes a query.
+    returns is 16 bytes per query.
 
     ``index``: "exact", or "ivf", which finds most of the neighbours faster (``approximate``; needs faiss).
     """
 
     name = "knn"
-    needs_logits = False
 
     def __init__(
         self,
@@ -82,44 +90,48 @@ class KNN:
         if not temperature > 0:
             raise UserError(f"knn needs a positive temperature, not {temperature}")
         self.k = k
-        self.normalize = choose("normalisation", normalize, NORMALIZATIONS)
+        self.normalize = choose("normalisation", normalize, SCORE_NORMALIZATIONS)
         self.temperature = temperature
         self.chunk_bytes = chunk_bytes
         self.index = choose("index", index, INDEXES)
         self._bank: Bank | None = None
+        self._lengths: Tensor | None = None  # (M,) of the training features, in fit's order
         self._search: Bank | ApproximateIndex | None = None
 
     def fit(self, train: Outputs, num_classes: int) -> Self:
         """Remember the training features (as unit vectors, class by class)."""
         require_known_labels(train, num_classes)
-        return self._learn(_laid_out(train, num_classes, unit_rows))
+        self._lengths = _lengths(train.features)
+        return self._learn(_lay_out(train, num_classes, unit_rows))
 
     def score(self, test: Outputs) -> Scores:
         """Score and classify images that are not among the training images."""
         return self._score(len(test.features), lambda part: (self._unit(test.features[part]), None))
 
     def leave_one_out(self) -> Scores:
-        """Scores of the training images themselves, each left out of its own neighbours, in fit's order.
+        """Score the training images themselves, each left out of its own neighbours, in fit's order.
 
         For a threshold where no images were held out. Mildly optimistic: the network has seen them.
         """
-        bank = self._fitted()
+        bank = self._require_bank()
         if len(bank.labels) < 2:
             raise UserError("leaving one out needs at least two training images; there is one")
-        return self._score(len(bank.labels), lambda part: (bank.features[bank.place[part]], bank.place[part]))
+        return self._score(
+            len(bank.labels), lambda part: (bank.features[bank.row_of_image[part]], bank.row_of_image[part])
+        )
 
     def class_similarity(self, test_z: Tensor) -> Tensor:
-        """d_c of test features (N, d): (N, C), -inf for a class without images."""
-        bank = self._fitted()
+        """Return d_c of test features (N, d): (N, C), -inf for a class without images."""
+        bank = self._require_bank()
         chunks = [
-            self._searched().class_similarity(self._unit(test_z[part]), self.k, self.chunk_bytes)
+            self._require_search().class_similarity(self._unit(test_z[part]), self.k, self.chunk_bytes)
             for part in bank.query_chunks(len(test_z), 8 * bank.num_classes, self.chunk_bytes)
         ]
         return torch.cat(chunks) if chunks else test_z.new_empty((0, bank.num_classes))
 
     def neighbours(self, test_z: Tensor, top: int = 5) -> Neighbours:
-        """The ``top`` nearest training images of each test feature (all of them if there are fewer)."""
-        bank = self._fitted()
+        """Return the ``top`` nearest training images of each test feature (or all, if there are fewer)."""
+        bank = self._require_bank()
         if top < 1:
             raise UserError(f"top must be at least 1, not {top}")
         top = min(top, len(bank.labels))
@@ -129,14 +141,39 @@ class KNN:
             index[part], similarity[part] = bank.nearest(self._unit(test_z[part]), top, self.chunk_bytes)
         return Neighbours(index, similarity, bank.labels[index])
 
-    def with_normalize(self, normalize: str) -> Self:
-        """The same neighbours (not a copy of them) under another normalisation of the score."""
-        other = type(self)(**(self.settings() | {"normalize": normalize}))
-        other._bank, other._search = self._bank, self._search
+    def class_scores(self, test: Outputs) -> Tensor:
+        return self.class_similarity(test.features).double()
+
+    def score_similarities(self, d: Tensor) -> Tensor:
+        """Return the score (N,) of class similarities d (N, C)."""
+        return known_score(d, self.k, self.normalize, self.temperature)
+
+    def with_settings(self, **settings: Any) -> Self:
+        """Return a detector on the same neighbours (not a copy of them) with some settings replaced."""
+        other = type(self)(**(self.settings() | settings))
+        if self._bank is not None:
+            other._bank, other._lengths = self._bank, self._lengths
+            other._search = self._search if other.index == self.index else None
+            if other._search is None:
+                other._learn(self._bank)
         return other
 
+    def training_features(self) -> Outputs:
+        """Return the features and labels that ``fit`` was given, but for rounding, in its order.
+
+        Of an index from a file of version 0, which did not keep their lengths, as unit vectors.
+        """
+        bank = self._require_bank()
+        unit = bank.features[bank.row_of_image]
+        return Outputs(unit if self._lengths is None else unit * self._lengths[:, None], bank.labels)
+
+    @property
+    def keeps_lengths(self) -> bool:
+        """Whether the training features are known by more than their direction."""
+        return self._lengths is not None
+
     def settings(self) -> dict[str, Any]:
-        """What ``__init__`` was given, as JSON can hold it."""
+        """Return what ``__init__`` was given, as JSON can hold it."""
         return {
             "k": self.k,
             "normalize": self.normalize,
@@ -146,36 +183,40 @@ class KNN:
         }
 
     def state(self) -> dict[str, Tensor]:
-        """What ``fit`` learned, as plain tensors: unit ``features`` and ``labels`` in fit's order."""
-        bank = self._fitted()
+        """Return unit ``features``, their ``labels`` and ``lengths``, in fit's order."""
+        bank = self._require_bank()
         return {
-            "features": bank.features[bank.place],
+            "features": bank.features[bank.row_of_image],
             "labels": bank.labels,
             "num_classes": torch.tensor([bank.num_classes]),
+            **({} if self._lengths is None else {"lengths": self._lengths}),
         }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
-        """The detector that ``state()`` and ``settings()`` describe; it scores to the same bits."""
+        """Return the detector that ``state()`` and ``settings()`` describe; it scores to the same bits."""
         missing = [key for key in ("features", "labels", "num_classes") if key not in state]
         if missing:
             raise UserError(f"the saved knn detector lacks {', '.join(missing)}; save the model again")
         knn = cls(**settings)
         train, num_classes = Outputs(state["features"], state["labels"]), int(state["num_classes"])
         require_known_labels(train, num_classes)
+        knn._lengths = state.get("lengths")
+        if knn._lengths is not None and knn._lengths.shape != train.labels.shape:
+            raise UserError(f"{len(train.labels)} features but {len(knn._lengths)} lengths of them")
         # Not through fit: scaling unit vectors to unit length again would move their last bit.
-        return knn._learn(_laid_out(train, num_classes, lambda unit: unit))
+        return knn._learn(_lay_out(train, num_classes, lambda unit: unit))
 
     def _score(self, count: int, queries: Callable[[slice], tuple[Tensor, Tensor | None]]) -> Scores:
-        """``queries(part)``: unit features (n, d), and the rows of the bank that they are, if they are."""
-        bank = self._fitted()
+        """Score ``queries(part)``: unit features (n, d), and their rows in the bank if they are in it."""
+        bank = self._require_bank()
         score = torch.empty(count, dtype=torch.float64, device=bank.features.device)
         label = torch.empty(count, dtype=torch.int64, device=bank.features.device)
         with progress("nearest neighbours", count) as advance:
             for part in bank.query_chunks(count, 8 * bank.num_classes, self.chunk_bytes):
                 unit, own = queries(part)
-                d = self._searched().class_similarity(unit, self.k, self.chunk_bytes, own)
-                score[part] = known_score(d, self.k, self.normalize, self.temperature)
+                d = self._require_search().class_similarity(unit, self.k, self.chunk_bytes, own)
+                score[part] = self.score_similarities(d)
                 label[part] = d.argmax(dim=1)
                 advance(len(unit))
         return Scores(score, label)
@@ -186,21 +227,21 @@ class KNN:
         return self
 
     def _unit(self, z: Tensor) -> Tensor:
-        bank = self._fitted()
+        bank = self._require_bank()
         check_bank_inputs(z, bank)
         return unit_rows(require_finite(z.to(bank.features.device), "features"))
 
-    def _searched(self) -> Bank | ApproximateIndex:
-        return self._search or self._fitted()
+    def _require_search(self) -> Bank | ApproximateIndex:
+        return self._search or self._require_bank()
 
-    def _fitted(self) -> Bank:
+    def _require_bank(self) -> Bank:
         if self._bank is None:
             raise UserError("this knn detector has seen no training images; call fit first")
         return self._bank
 
 
-def _laid_out(train: Outputs, num_classes: int, unit: Callable[[Tensor], Tensor]) -> Bank:
-    """The bank of ``unit(features)``, all of which must be finite."""
+def _lay_out(train: Outputs, num_classes: int, unit: Callable[[Tensor], Tensor]) -> Bank:
+    """Return the bank of ``unit(features)``, all of which must be finite."""
 
     def ready(some: Tensor) -> Tensor:
         if not bool(torch.isfinite(some).all()):
@@ -208,3 +249,51 @@ def _laid_out(train: Outputs, num_classes: int, unit: Callable[[Tensor], Tensor]
         return unit(some)
 
     return Bank.build(train.features, train.labels, num_classes, ready)
+
+
+def _lengths(features: Tensor) -> Tensor:
+    """Return ‖z‖ of each row (M, d) as float32 (M,), by way of float64, in which squares do not overflow."""
+    found = features.new_empty(len(features), dtype=torch.float32)
+    # Into one tensor: small results between large temporaries would scatter the memory, which then grows.
+    for into, part in zip(torch.split(found, 4096), torch.split(features, 4096), strict=True):
+        into.copy_(torch.linalg.vector_norm(part.double(), dim=1))
+    return found
+
+
+def known_score(similarity: Tensor, k: int, normalize: str = "shifted", temperature: float = 0.1) -> Tensor:
+    """Return the score (N,) float64 of d_c (N, C), sums of k cosines; -inf marks a class without images.
+
+    - ``sum``      max_c d_c / max(Σ_c d_c, 0.001·k). The printed score wherever Σ_c d_c ≥ 0.001·k. Below,
+      the denominator stays at 0.001·k: the score keeps the sign of max_c d_c, grows with it, and joins the
+      printed branch without a jump; its size is at most 1000.
+    - ``shifted``  the same with every cosine mapped to (1 + cos)/2 ≥ 0, that is d_c to (k + d_c)/2.
+      In [0, 1]; zero only for an image opposite to everything.
+    - ``softmax``  max_c softmax(d_c / (k·temperature)).
+    - ``none``     max_c d_c.
+
+    A share among one says nothing (it is always 1): where a single class has images, ``shifted`` and
+    ``softmax`` return the mean similarity to it, (1 + d/k)/2, so that one-class detection works.
+
+    >>> known_score(torch.tensor([[3.0, 0.0, -3.0]]), k=3)
+    tensor([0.6667], dtype=torch.float64)
+    >>> known_score(torch.tensor([[3.0, -3.0, -3.0]]), k=3, normalize="sum")
+    tensor([1000.], dtype=torch.float64)
+    """
+    d = similarity.double()
+    present = d > -torch.inf
+    if normalize == "none":
+        return d.amax(dim=1)
+    if normalize == "sum":
+        return _share(d, present, k)
+    shifted = (k + d) / 2
+    if normalize == "softmax":
+        share = torch.softmax(d / (k * temperature), dim=1).amax(dim=1)
+    else:
+        share = _share(shifted, present, k)
+    alone = present.sum(dim=1) == 1
+    return torch.where(alone, shifted.amax(dim=1) / k, share)
+
+
+def _share(values: Tensor, present: Tensor, k: int) -> Tensor:
+    total = torch.where(present, values, torch.zeros_like(values)).sum(dim=1)
+    return values.amax(dim=1) / total.clamp_min(_SMALLEST_SUM * k)

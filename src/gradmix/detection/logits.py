@@ -5,27 +5,30 @@ Computed in float64: in float32 the confident half of a test set would tie at a 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Self
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from ..errors import UserError
-from .outputs import Outputs, Scores, clamp_to_finite, require_finite
+from .formula import FormulaDetector, require_positive
+from .outputs import clamp_to_finite
 
 
-def msp(logits: Tensor) -> Tensor:
-    """Maximum softmax probability: max_c p_c (Hendrycks & Gimpel 2017).
+def msp(logits: Tensor, temperature: float = 1.0) -> Tensor:
+    """Return the maximum softmax probability: max_c p_c, p = softmax(l / T) (Hendrycks & Gimpel 2017).
+
+    A high T compares the largest logit with the mean one: p = (1 + (max l − mean l) / T) / C to first order.
 
     >>> msp(torch.zeros(1, 4))
     tensor([0.2500], dtype=torch.float64)
     """
-    return torch.softmax(logits.double(), dim=1).amax(dim=1)
+    return torch.softmax(logits.double() / temperature, dim=1).amax(dim=1)
 
 
 def entropy(logits: Tensor) -> Tensor:
-    """Minus the entropy of the softmax: Σ_c p_c log p_c, so that certain is higher.
+    """Return minus the entropy of the softmax: Σ_c p_c log p_c, so that certain is higher.
 
     >>> entropy(torch.zeros(1, 4)).exp()
     tensor([0.2500], dtype=torch.float64)
@@ -35,7 +38,7 @@ def entropy(logits: Tensor) -> Tensor:
 
 
 def mls(logits: Tensor) -> Tensor:
-    """Maximum logit score: max_c l_c (Vaze et al. 2022).
+    """Return the maximum logit score: max_c l_c (Vaze et al. 2022).
 
     >>> mls(torch.tensor([[1.0, 5.0, -2.0]]))
     tensor([5.], dtype=torch.float64)
@@ -44,7 +47,7 @@ def mls(logits: Tensor) -> Tensor:
 
 
 def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
-    """Minus the free energy: T · log Σ_c exp(l_c / T) (Liu et al. 2020).
+    """Return minus the free energy: T · log Σ_c exp(l_c / T) (Liu et al. 2020).
 
     >>> energy(torch.zeros(1, 4)).exp()
     tensor([4.], dtype=torch.float64)
@@ -52,69 +55,66 @@ def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
     return clamp_to_finite(temperature * torch.logsumexp(logits.double() / temperature, dim=1))
 
 
-class _LogitDetector(ABC):
+class LogitDetector(FormulaDetector):
     """What the four have in common: nothing to learn, label = argmax of the logits."""
 
-    name: str
-    needs_logits = True
-    _num_classes: int | None = None
+    needs: ClassVar[frozenset[str]] = frozenset({"logits"})
 
-    def fit(self, train: Outputs, num_classes: int) -> Self:
-        self._num_classes = num_classes
-        return self
+    def score_parts(self, parts: Mapping[str, Tensor]) -> Tensor:
+        return self.score_logits(parts["logits"])
 
-    def score(self, test: Outputs) -> Scores:
-        logits = test.logits
-        if logits is None:
-            raise UserError(
-                f"detector '{self.name}' needs logits, and this network has no classifier; use knn or nno"
-            )
-        if self._num_classes is not None and logits.shape[1] != self._num_classes:
-            raise UserError(f"logits of {logits.shape[1]} classes, but {self._num_classes} are known")
-        require_finite(logits, "logits")
-        return Scores(self._of(logits), logits.argmax(dim=1))
+    def graph(self, features: Tensor, logits: Tensor | None) -> tuple[Tensor, Tensor]:
+        assert logits is not None
+        return self.score_logits(logits), logits.argmax(dim=1)
 
     @abstractmethod
-    def _of(self, logits: Tensor) -> Tensor:
-        """The score of logits (N, C): (N,)."""
+    def score_logits(self, logits: Tensor) -> Tensor:
+        """Return the score (N,) of logits (N, C)."""
 
 
-class MSP(_LogitDetector):
-    """Maximum softmax probability."""
+class MSP(LogitDetector):
+    """Maximum softmax probability of the logits at ``temperature``."""
 
     name = "msp"
 
-    def _of(self, logits: Tensor) -> Tensor:
-        return msp(logits)
+    def __init__(self, temperature: float = 1.0) -> None:
+        self.temperature = require_positive(self.name, temperature)
+
+    def score_logits(self, logits: Tensor) -> Tensor:
+        return msp(logits, self.temperature)
+
+    def settings(self) -> dict[str, Any]:
+        return {"temperature": self.temperature}
 
 
-class Entropy(_LogitDetector):
+class Entropy(LogitDetector):
     """Minus the entropy of the softmax."""
 
     name = "entropy"
 
-    def _of(self, logits: Tensor) -> Tensor:
+    def score_logits(self, logits: Tensor) -> Tensor:
         return entropy(logits)
 
 
-class MLS(_LogitDetector):
+class MLS(LogitDetector):
     """Maximum logit."""
 
     name = "mls"
 
-    def _of(self, logits: Tensor) -> Tensor:
+    def score_logits(self, logits: Tensor) -> Tensor:
         return mls(logits)
 
 
-class Energy(_LogitDetector):
+class Energy(LogitDetector):
     """Minus the free energy of the logits at ``temperature``."""
 
     name = "energy"
 
     def __init__(self, temperature: float = 1.0) -> None:
-        if not temperature > 0:
-            raise UserError(f"energy needs a positive temperature, not {temperature}")
-        self.temperature = temperature
+        self.temperature = require_positive(self.name, temperature)
 
-    def _of(self, logits: Tensor) -> Tensor:
+    def score_logits(self, logits: Tensor) -> Tensor:
         return energy(logits, self.temperature)
+
+    def settings(self) -> dict[str, Any]:
+        return {"temperature": self.temperature}

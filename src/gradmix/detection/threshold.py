@@ -59,7 +59,7 @@ class Threshold:
 
     @property
     def needed(self) -> int:
-        """The fewest held-out images (a class, if per class) that allow a rejection at all at this rate.
+        """The fewest held-out images (of a class, if per class) that allow a rejection at all at this rate.
 
         >>> calibrate(torch.rand(10), 0.05).needed
         19
@@ -72,14 +72,14 @@ class Threshold:
         return self.held_out and self.guaranteed
 
     def of(self, label: Tensor) -> Tensor:
-        """(N,) classes that images are taken for -> (N,) float64: the threshold of each."""
+        """Return the threshold (N,) float64 of each of the classes (N,) that images are taken for."""
         if not self.by_class:
             return torch.full(label.shape, self.value, dtype=torch.float64, device=label.device)
         values = [c.value for c in self.by_class]
         return torch.tensor(values, dtype=torch.float64, device=label.device)[label]
 
     def accepts(self, score: Tensor, label: Tensor | None = None) -> Tensor:
-        """(N,) bool: which images are known; ``label`` (N,), what they are taken for, if classes differ."""
+        """Return (N,) bool, which images are known; ``label`` (N,) is what they are taken for."""
         if not self.by_class:
             return score >= self.value
         if label is None:
@@ -87,7 +87,7 @@ class Threshold:
         return score >= self.of(label)
 
     def rate_range(self, confidence: float = 0.9) -> tuple[float, float]:
-        """Between which rates the known images of the long run are rejected, with this confidence.
+        """Return between which rates known images are rejected in the long run, with this confidence.
 
         The promise is about the average over draws of the held-out images. Given those at hand, the rate
         is distributed as Beta(r, n + 1 − r), r = ⌊α(n+1)⌋ (continuous scores, one threshold for all).
@@ -107,7 +107,9 @@ class Threshold:
 
 
 def conformal_rank(n: int, false_reject: float) -> int:
-    """⌊α(n+1)⌋ = n + 1 − ⌈(n+1)(1−α)⌉: which of n ascending scores is the threshold; 0 if none can be.
+    """Return which of n ascending scores is the threshold; 0 if none can be.
+
+    That is ⌊α(n+1)⌋ = n + 1 − ⌈(n+1)(1−α)⌉.
 
     >>> conformal_rank(99, 0.29)  # 0.29 * 100 is 28.999… in floating point
     29
@@ -123,9 +125,9 @@ def calibrate(
     num_classes: int = 0,
     held_out: bool = True,
 ) -> Threshold:
-    """The conformal threshold of known scores (n,) for at most ``false_reject`` known images rejected.
+    """Return the threshold of known scores (n,) for at most ``false_reject`` known images rejected.
 
-    With ``labels`` (n,), the classes 0 … num_classes−1 that the images were *taken for*, one threshold a
+    With ``labels`` (n,), the classes 0 … num_classes−1 that the images were *taken for*, one threshold per
     class; a class with too few images of its own gets that of all together, without a promise of its own.
 
     >>> calibrate(torch.arange(1.0, 100.0), 0.05).value
@@ -155,7 +157,7 @@ def calibrate(
 
 
 def conformal_threshold(known_scores: Tensor, false_reject: float = 0.05) -> float:
-    """The value of ``calibrate``: -inf, accepting everything, if there are too few scores."""
+    """Return the value of ``calibrate``: -inf, accepting everything, if there are too few scores."""
     return calibrate(known_scores, false_reject).value
 
 

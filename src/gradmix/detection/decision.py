@@ -1,0 +1,111 @@
+"""From what the network says to an answer: score → class bias → threshold → label, in this one place.
+
+Everybody who names images or rejects them goes through :class:`Decision`: predict, serve, explain, discover,
+export, the estimator, evaluate and the experiments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..data import UNKNOWN
+from ..errors import UserError
+from .knn import KNN
+from .outputs import Detector, Outputs, Scores, clamp_to_finite
+from .threshold import Threshold
+
+UNKNOWN_NAME = "unknown"  # the answer for what is of no known class
+_QUERIES_AT_ONCE = 4096  # bounds the (N, C) similarities
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """``label`` (N,) known class or -1, ``nearest`` (N,) the known class it looks most like, its ``score``,
+    and the ``threshold`` (N,) from which on it would have been accepted."""
+
+    label: Tensor
+    nearest: Tensor
+    score: Tensor
+    threshold: Tensor
+    class_names: tuple[str, ...] = ()
+
+    @property
+    def accepted(self) -> Tensor:
+        """Which images were named, (N,) bool."""
+        return self.label != UNKNOWN
+
+    def names(self) -> list[str]:
+        """Return class names, "unknown" where rejected."""
+        return [self.class_names[i] if i >= 0 else UNKNOWN_NAME for i in self.label.tolist()]
+
+    def part(self, first: int, stop: int) -> Predictions:
+        """Return those of the images first … stop − 1."""
+        rows = slice(first, stop)
+        parts = (self.label[rows], self.nearest[rows], self.score[rows], self.threshold[rows])
+        return Predictions(*parts, self.class_names)
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """A fitted detector, the threshold of its score, and a bias per class (empty: none).
+
+    The bias is added to the similarity to each class; enrolled classes of few images have one.
+    """
+
+    detector: Detector
+    threshold: Threshold
+    class_bias: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.class_bias and not isinstance(self.detector, KNN):
+            raise UserError(f"a bias per class goes with neighbours, not with '{self.detector.name}'")
+
+    def decide(self, outputs: Outputs, class_names: Sequence[str] = ()) -> Predictions:
+        """Name each image, or call it unknown; each by itself, whatever else is among them."""
+        return self.decide_scores(self.scores(outputs), class_names)
+
+    def decide_scores(self, scores: Scores, class_names: Sequence[str] = ()) -> Predictions:
+        """Decide on scores that are there already."""
+        threshold = self.threshold.of(scores.label)
+        label = scores.label.where(scores.score >= threshold, UNKNOWN)
+        return Predictions(label, scores.label, scores.score, threshold, tuple(class_names))
+
+    def scores(self, outputs: Outputs) -> Scores:
+        """Score and class of each image: the detector's own, with the bias of each class."""
+        if not self.class_bias:
+            return self.detector.score(outputs)
+        parts = [
+            self.scores_of_classes(self.detector.class_scores(outputs.select(rows)))
+            for rows in torch.split(torch.arange(len(outputs.features)), _QUERIES_AT_ONCE)
+        ]
+        return Scores(torch.cat([p.score for p in parts]), torch.cat([p.label for p in parts]))
+
+    def scores_of_classes(self, values: Tensor) -> Scores:
+        """Score and class of class similarities (N, C) of neighbours, before the bias."""
+        assert isinstance(self.detector, KNN)
+        biased = add_bias(values, self.class_bias)
+        return Scores(self.detector.score_similarities(biased), biased.argmax(dim=1))
+
+    def class_scores(self, outputs: Outputs) -> Tensor:
+        """Return (N, C) float64: what is compared between classes, bias included; the largest wins."""
+        return add_bias(self.detector.class_scores(outputs), self.class_bias)
+
+    def margins(self, outputs: Outputs) -> tuple[Scores, float]:
+        """Return the scores, and the one number that they are compared with.
+
+        Where thresholds differ between classes, the scores are score − threshold, and that number is 0.
+        """
+        scores = self.scores(outputs)
+        if not self.threshold.by_class:
+            return scores, self.threshold.value
+        margin = scores.score - self.threshold.of(scores.label)
+        return Scores(clamp_to_finite(margin), scores.label), 0.0
+
+
+def add_bias(values: Tensor, class_bias: Sequence[float]) -> Tensor:
+    """Return (N, C) class similarities plus the bias of each class, as float64."""
+    return values.double() + torch.tensor(class_bias, dtype=torch.float64) if class_bias else values.double()

@@ -1,0 +1,141 @@
+"""One place decides: score, class bias, threshold, label."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from gradmix.detection import (
+    DETECTORS,
+    KNN,
+    MLS,
+    ClassThreshold,
+    Decision,
+    Detector,
+    Outputs,
+    Threshold,
+    load_detector,
+    make_detector,
+)
+from gradmix.errors import UserError
+
+
+@pytest.fixture
+def outputs() -> Outputs:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(60) % 3
+    features = torch.eye(3, 8)[labels] * 3 + torch.randn(60, 8, generator=generator)
+    shapes = {"dummies": (2,), "errors": (3,), "rotation": (4, 4), "cosines": (3,), "local_mcm": (1,)}
+    shapes |= {"negative_cosines": (6,), "no_logits": (3,)}
+    extra = {name: torch.rand(60, *shape, generator=generator) for name, shape in shapes.items()}
+    return Outputs(features, labels, torch.randn(60, 3, generator=generator), extra)
+
+
+def at(value: float, *by_class: float) -> Threshold:
+    classes = tuple(ClassThreshold(v, 9, guaranteed=True) for v in by_class)
+    return Threshold(value, 0.1, 99, guaranteed=True, per_class=bool(by_class), by_class=classes)
+
+
+def test_accepted_from_the_threshold_on() -> None:
+    logits = torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.5]])
+    some = Outputs(torch.zeros(3, 2), torch.tensor([-1, -1, -1]), logits)
+    found = Decision(MLS(), at(1.0)).decide(some, ("a", "b"))
+    assert found.label.tolist() == [0, 1, -1]
+    assert found.nearest.tolist() == [0, 1, 1]
+    assert found.score.tolist() == [1.0, 2.0, 0.5]
+    assert found.accepted.tolist() == [True, True, False]
+    assert found.names() == ["a", "b", "unknown"]
+    assert found.part(1, 3).names() == ["b", "unknown"]
+
+
+def test_each_class_has_its_own_threshold() -> None:
+    logits = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+    some = Outputs(torch.zeros(2, 2), torch.tensor([-1, -1]), logits)
+    decision = Decision(MLS(), at(0.0, 0.5, 3.0))
+    assert decision.decide(some).label.tolist() == [0, -1]
+    margins, zero = decision.margins(some)
+    assert zero == 0.0
+    assert margins.score.tolist() == [0.5, -1.0]
+    open_to_all, _ = Decision(MLS(), at(0.0, 0.5, -math.inf)).margins(some)
+    assert open_to_all.score.isfinite().all()  # so that a metric can sort them
+    found = decision.decide(some)
+    assert found.threshold.tolist() == [0.5, 3.0]
+    assert found.part(1, 2).threshold.tolist() == [3.0]
+    same, value = Decision(MLS(), at(1.5)).margins(some)
+    assert (same.score.tolist(), value) == ([1.0, 2.0], 1.5)
+
+
+def test_a_bias_moves_the_label_and_the_score(outputs: Outputs) -> None:
+    knn = KNN(k=2, normalize="none").fit(outputs, 3)
+    plain, biased = Decision(knn, at(0.0)), Decision(knn, at(0.0), (0.0, 0.0, 9.0))
+    assert torch.equal(plain.scores(outputs).score, knn.score(outputs).score)
+    assert set(biased.scores(outputs).label.tolist()) == {2}
+    d = knn.class_similarity(outputs.features).double()
+    torch.testing.assert_close(biased.scores(outputs).score, d[:, 2] + 9.0, rtol=0, atol=1e-12)
+    assert torch.equal(biased.class_scores(outputs).argmax(1), biased.scores(outputs).label)
+    with pytest.raises(UserError, match="goes with neighbours"):
+        Decision(MLS(), at(0.0), (0.0, 1.0))
+
+
+def test_many_queries_are_answered_in_parts(outputs: Outputs, monkeypatch: pytest.MonkeyPatch) -> None:
+    knn = KNN(k=2, normalize="none").fit(outputs, 3)
+    decision = Decision(knn, at(0.0), (0.0, 0.5, 0.0))
+    whole = decision.scores(outputs)
+    monkeypatch.setattr("gradmix.detection.decision._QUERIES_AT_ONCE", 7)
+    parts = decision.scores(outputs)
+    assert torch.equal(parts.label, whole.label)
+    torch.testing.assert_close(parts.score, whole.score, rtol=1e-6, atol=1e-6)  # float32 sums, other shapes
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_every_detector_saves_and_loads_to_the_bit(name: str, outputs: Outputs) -> None:
+    made = make_detector(name).fit(outputs, 3)
+    state = {key: value.clone() for key, value in made.state().items()}
+    again = load_detector(name, made.settings(), state)
+    assert torch.equal(again.score(outputs).score, made.score(outputs).score)
+    assert torch.equal(again.score(outputs).label, made.score(outputs).label)
+    assert torch.equal(made.class_scores(outputs).argmax(1), made.score(outputs).label)
+
+
+@pytest.mark.parametrize("name", [name for name in DETECTORS if name not in ("knn", "nno")])
+def test_the_score_of_an_image_does_not_depend_on_the_others(name: str, outputs: Outputs) -> None:
+    made = make_detector(name).fit(outputs, 3)
+    whole = made.score(outputs)
+    for i in (0, 7, 59):
+        alone = made.score(outputs.select(torch.tensor([i])))
+        torch.testing.assert_close(alone.score[0], whole.score[i], rtol=1e-14, atol=1e-14)
+        assert alone.label[0] == whole.label[i]
+    assert whole.score.dtype == torch.float64
+    assert len(made.score(outputs.select(torch.tensor([], dtype=torch.int64))).score) == 0
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_every_detector_says_what_it_needs(name: str, outputs: Outputs) -> None:
+    detector: Detector = make_detector(name).fit(outputs, 3)
+    bare = Outputs(outputs.features, outputs.labels)
+    if detector.needs == {"logits"}:
+        with pytest.raises(UserError, match=f"'{name}' needs logits.*models trained with ce"):
+            detector.score(bare)
+    elif not detector.needs <= {"features"}:
+        missing = ", ".join(sorted(detector.needs))
+        with pytest.raises(UserError, match=rf"'{name}' needs {missing}, which .* \(models .* do\); use knn"):
+            detector.score(bare)
+    else:
+        assert len(detector.score(bare).score) == 60
+
+
+def test_an_index_gives_back_what_it_was_given(outputs: Outputs) -> None:
+    knn = KNN().fit(outputs, 3)
+    again = KNN.from_state(knn.state(), knn.settings())
+    for index in (knn, again):
+        found = index.training_features()
+        torch.testing.assert_close(found.features, outputs.features, rtol=1e-6, atol=1e-6)
+        assert torch.equal(found.labels, outputs.labels)
+        assert index.keeps_lengths
+    directions = {name: value for name, value in knn.state().items() if name != "lengths"}
+    old = KNN.from_state(directions, knn.settings())
+    assert not old.keeps_lengths
+    unit = torch.nn.functional.normalize(outputs.features, dim=1)
+    torch.testing.assert_close(old.training_features().features, unit, rtol=1e-6, atol=1e-6)
