@@ -13,7 +13,7 @@ from gradmix.methods import Views
 from gradmix.methods.attentive_cutmix import AttentiveCutMix, AttentiveCutMixSettings
 from gradmix.mixing import derangement
 from gradmix.mixing.attentive import attentive_cells, paste_cells
-from gradmix.models import ModelSettings, Network, build_encoder
+from gradmix.models import LinearHead, ModelSettings, Network, build_encoder
 from gradmix.training import train
 from tests.training.tiny import tiny_images, tiny_recipe
 
@@ -34,7 +34,7 @@ def settings(init: str) -> AttentiveCutMixSettings:
 def network(channels: int = 3) -> Network:
     torch.manual_seed(1)
     encoder = build_encoder(ModelSettings(encoder="resnet8_16", stem="half"), 16, channels)
-    return Network(encoder, 64, 16, num_classes=3)
+    return Network(encoder, 64, 16, head=LinearHead(16, 3))
 
 
 def views(channels: int = 3) -> Views:

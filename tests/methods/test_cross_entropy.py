@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from gradmix.errors import UserError
 from gradmix.methods import METHODS, CrossEntropy, CrossEntropySSL, Views
 from gradmix.methods.cross_entropy import CrossEntropySettings, CrossEntropySSLSettings
-from gradmix.models import ModelSettings, Network, build_encoder
+from gradmix.models import LinearHead, ModelSettings, Network, build_encoder
 from tests.reference.losses import nt_xent
 
 
@@ -14,7 +15,7 @@ def network() -> Network:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         encoder = build_encoder(ModelSettings("resnet10_16"), image_size=16, channels=3)
-        return Network(encoder, encoder.dim, 12, num_classes=3).double().train()
+        return Network(encoder, encoder.dim, 12, head=LinearHead(12, 3)).double().train()
 
 
 @pytest.fixture
@@ -49,6 +50,17 @@ def test_ce_is_cross_entropy_of_view_1(views: Views, smoothing: float) -> None:
     assert losses.keys() == {"loss"}
     assert float(losses["loss"]) == pytest.approx(loss.item(), abs=1e-12)
     torch.testing.assert_close(gradients(ours), 3 * gradients(plain), rtol=1e-9, atol=1e-12)
+
+
+def test_the_convention_of_smoothing_is_the_settings(views: Views) -> None:
+    """Over the others: ε of 3 classes is torch's 1.5 ε."""
+    for kind, settings in ((CrossEntropy, CrossEntropySettings), (CrossEntropySSL, CrossEntropySSLSettings)):
+        both = []
+        for fields in ({"label_smoothing": 0.2, "smoothing_spread": "others"}, {"label_smoothing": 0.3}):
+            both.append(kind(network(), settings(**fields)).step(views, torch.Generator())["loss"])
+        assert float(both[0]) == pytest.approx(float(both[1]), abs=1e-12)
+        with pytest.raises(UserError, match="did you mean 'others'"):
+            settings(smoothing_spread="other")
 
 
 def test_ce_ssl_is_the_sum_of_both_terms(views: Views) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from gradmix.errors import UserError
 from gradmix.methods import GradMixMethod, Views
 from gradmix.methods.gradmix import GradMixSettings
-from gradmix.mixing import Mixed, Mixer
+from gradmix.mixing import MixDraws, Mixed, Mixer
 from gradmix.models import ModelSettings, Network, build_encoder
 from tests.reference.gradmix_step import naive_step
 
@@ -82,20 +82,21 @@ def buffers(network: Network) -> Tensor:
 
 
 @dataclass
-class Spy:
+class Spy(Mixer):
     """A mixer that remembers the maps it was given."""
 
     mixer: Mixer
     needs_maps: bool
     maps: list[Tensor]
 
-    def __call__(
-        self, images: Tensor, partners: Tensor, maps: Tensor | None, generator: torch.Generator
-    ) -> Mixed:
+    def draw(self, n: int, generator: torch.Generator) -> MixDraws:
+        return self.mixer.draw(n, generator)
+
+    def apply(self, images: Tensor, partners: Tensor, maps: Tensor | None, draws: MixDraws) -> Mixed:
         if maps is not None:
             assert not maps.requires_grad
             self.maps.append(maps)
-        return self.mixer(images, partners, maps, generator)
+        return self.mixer.apply(images, partners, maps, draws)
 
 
 def spied(method: GradMixMethod) -> list[Tensor]:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from gradmix.errors import UserError
-from gradmix.methods import METHODS, Embed, MoCo, Views
-from gradmix.methods.moco import MoCoSettings, follow
-from gradmix.mixing import Mixed, Mixer
+from gradmix.methods import METHODS, Context, Embed, MoCo, Views
+from gradmix.methods.moco import MoCoSettings, update_key_network
+from gradmix.mixing import MixDraws, Mixed, Mixer
 from gradmix.models import ModelSettings, Network, build_encoder
 from tests.reference.moco_step import NaiveMoCo
 
@@ -51,23 +51,24 @@ def everything(network: Network) -> Tensor:
 
 def in_order(method: MoCo) -> Tensor:
     """The queue from the oldest to the newest key."""
-    return method.queue.roll(-method.pointer, 0)
+    return method.queue.roll(-int(method.pointer), 0)
 
 
 @dataclass
-class Spy:
+class Spy(Mixer):
     """A mixer that remembers the maps it was given."""
 
     mixer: Mixer
     needs_maps: bool
     maps: list[Tensor]
 
-    def __call__(
-        self, images: Tensor, partners: Tensor, maps: Tensor | None, generator: torch.Generator
-    ) -> Mixed:
+    def draw(self, n: int, generator: torch.Generator) -> MixDraws:
+        return self.mixer.draw(n, generator)
+
+    def apply(self, images: Tensor, partners: Tensor, maps: Tensor | None, draws: MixDraws) -> Mixed:
         if maps is not None:
             self.maps.append(maps)
-        return self.mixer(images, partners, maps, generator)
+        return self.mixer.apply(images, partners, maps, draws)
 
 
 @pytest.mark.parametrize("settings", ARMS, ids=lambda s: f"{s.mixer}-{s.mix_weight}-{len(s.layers)}")
@@ -142,14 +143,14 @@ def test_labels_are_not_used() -> None:
 def test_the_copy_does_not_move_while_the_query_stands_still() -> None:
     query, key = small_network(torch.float32), small_network(torch.float32)
     before = everything(key)
-    follow(key, query, 0.999)
+    update_key_network(key, query, 0.999)
     assert torch.equal(everything(key), before)
     with torch.no_grad():
         query.projection.bias += 1
     old = key.projection.bias.clone()
-    follow(key, query, 0.75)
+    update_key_network(key, query, 0.75)
     torch.testing.assert_close(key.projection.bias, old + 0.25)
-    follow(key, query, 0.0)
+    update_key_network(key, query, 0.0)
     assert torch.equal(key.projection.bias, query.projection.bias)
 
 
@@ -168,7 +169,7 @@ def test_the_queue_keeps_the_newest_keys(n: int) -> None:
 
 def test_the_queue_starts_from_the_generator_alone() -> None:
     def queue(seed: int) -> Tensor:
-        return MoCo(small_network(), BASE, generator=torch.Generator().manual_seed(seed)).queue
+        return MoCo(small_network(), BASE, Context(generator=torch.Generator().manual_seed(seed))).queue
 
     before = torch.get_rng_state()
     assert torch.equal(queue(1), queue(1))
@@ -189,7 +190,7 @@ def test_both_networks_are_called_as_the_trainer_wants() -> None:
 
         return embed
 
-    method = MoCo(small_network(), BASE, embedder=embedder)
+    method = MoCo(small_network(), BASE, Context(call=embedder))
     method.step(some_views(), torch.Generator().manual_seed(0))
     assert called == [method.key_network, method.network, method.network]
 
@@ -197,16 +198,16 @@ def test_both_networks_are_called_as_the_trainer_wants() -> None:
 def test_state_carries_over_what_the_next_step_depends_on() -> None:
     one = MoCo(small_network(), BASE)
     one.step(some_views(), torch.Generator().manual_seed(0))
-    saved = {name: value.clone() for name, value in one.state().items()}
-    network = small_network()
-    network.load_state_dict(one.network.state_dict())
-    other = MoCo(network, BASE, generator=torch.Generator().manual_seed(9))
-    other.load_state(saved)
+    saved = {name: value.clone() for name, value in one.state_dict().items()}
+    other = MoCo(small_network(), BASE, Context(generator=torch.Generator().manual_seed(9)))
+    other.load_state_dict(saved)
     a = one.step(some_views(2), torch.Generator().manual_seed(1))
     b = other.step(some_views(2), torch.Generator().manual_seed(1))
     assert a == b
-    assert one.state().keys() == other.state().keys()
-    assert all(torch.equal(value, other.state()[name]) for name, value in one.state().items())
+    ours, theirs = one.state_dict(), other.state_dict()
+    assert {"queue", "pointer"} < ours.keys()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
 
 
 @pytest.mark.parametrize(
@@ -232,5 +233,4 @@ def test_a_misspelt_layer_is_found_before_training() -> None:
 def test_stateless_methods_have_no_state() -> None:
     for name in ("gradmix", "ce"):
         method = METHODS[name](small_network(), METHODS[name].Settings())
-        assert method.state() == {}
-        method.load_state({})
+        assert all(key.startswith("network.") for key in method.state_dict())

@@ -2,64 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from gradmix.errors import UserError
 from gradmix.methods import METHODS, MoCo
 from gradmix.training import Interrupted, Recipe, RunFolder, load_recipe, make_recipe, session, train
+from tests.training.interrupted import assert_equal_bits, saved, stop_after
 from tests.training.tiny import FIELDS, tiny_images
 
 
 def moco_recipe(**fields: Any) -> Recipe:
     own = {"method": "moco", "stem": "half", "queue_size": 20, "key_momentum": 0.9, "log_every": 4}
     return make_recipe(FIELDS | own | fields)
-
-
-def stop_after(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:
-    """Ask to stop after these steps, as a signal would."""
-    counter = [0]
-    take = session.set_learning_rate
-
-    def counting(optimizer: torch.optim.Optimizer, lr: float) -> None:
-        counter[0] += 1
-        take(optimizer, lr)
-
-    @contextmanager
-    def requests() -> Iterator[Callable[[], bool]]:
-        yield lambda: counter[0] in steps
-
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # no TensorBoard: it takes seconds
-    monkeypatch.setattr(session, "stop_requests", requests)
-    monkeypatch.setattr(session, "set_learning_rate", counting)
-
-
-def saved(run: RunFolder) -> dict[str, Any]:
-    state = run.load_state()
-    assert state is not None
-    return {name: part for name, part in state.items() if "minutes" not in name}
-
-
-def assert_equal_bits(one: Any, other: Any, where: str = "state") -> None:
-    assert type(one) is type(other), where
-    if isinstance(one, Tensor):
-        assert one.dtype == other.dtype, where
-        assert torch.equal(one, other), where
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys(), where
-        for name in one:
-            assert_equal_bits(one[name], other[name], f"{where}.{name}")
-    elif isinstance(one, list):
-        for i, (a, b) in enumerate(zip(one, other, strict=True)):
-            assert_equal_bits(a, b, f"{where}.{i}")
-    else:
-        assert one == other, where
 
 
 @pytest.mark.parametrize("mixer", ["gradmix", "none"])
@@ -88,7 +46,7 @@ def test_another_seed_starts_with_another_queue(monkeypatch: pytest.MonkeyPatch)
         made.append(MoCo(*arguments, **options))
         return made[-1]
 
-    record.view_count = 2  # type: ignore[attr-defined]
+    record.view_count, record.needs_training = 2, True  # type: ignore[attr-defined]
     recipes = [moco_recipe(max_steps=1, queue_size=9, seed=seed) for seed in (0, 0, 1)]
     networks = [session.build_network(recipe, 3) for recipe in recipes]
     monkeypatch.setitem(METHODS, "moco", record)  # type: ignore[arg-type]
@@ -115,7 +73,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused(
     if damage == "another queue":
         state["method"]["queue"] = torch.zeros(7, 16)
     else:
-        del state["method"]
+        state["method"] = {k: v for k, v in state["method"].items() if k.startswith("network.")}
     run.save_state(state)
     with pytest.raises(UserError, match=r"last\.pt does not belong to this run's recipe") as refusal:
         train(tiny_images(8), recipe, run)
@@ -130,10 +88,31 @@ def test_a_stateless_run_saved_by_an_earlier_version_goes_on(
     stop_after(monkeypatch, 2)
     with pytest.raises(Interrupted):
         train(tiny_images(8), recipe, run)
-    state = saved(run) | {"minutes": 0.0}
-    assert state.pop("method") == {}
-    run.save_state(state)
+    torch.save(as_version_0_1_saved(saved(run)), run.state_file)
     assert train(tiny_images(8), recipe, run).steps == 6
+
+
+def as_version_0_1_saved(state: dict[str, Any]) -> dict[str, Any]:
+    """Format 1: the network by itself, MoCo's key network as ``key.…``, no stages."""
+    method = {name.replace("key_network.", "key."): value for name, value in state["method"].items()}
+    network = {n.removeprefix("network."): method.pop(n) for n in list(method) if n.startswith("network.")}
+    rest = {name: state[name] for name in ("step", "optimizer", "scaler", "pending", "pending_count")}
+    return {**rest, "minutes": 0.0, "network": network, "format": 1} | ({"method": method} if method else {})
+
+
+def test_a_moco_run_saved_by_an_earlier_version_ends_in_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, recipe = tiny_images(8), moco_recipe()
+    whole = RunFolder.create(tmp_path / "whole", recipe, {})
+    old = RunFolder.create(tmp_path / "old", recipe, {})
+    stop_after(monkeypatch, 8)  # the whole run's six steps come first
+    train(images, recipe, whole)
+    with pytest.raises(Interrupted):
+        train(images, recipe, old)
+    torch.save(as_version_0_1_saved(saved(old)), old.state_file)
+    train(images, recipe, old)
+    assert_equal_bits(saved(whole), saved(old))
 
 
 @pytest.mark.parametrize("name", ["paper/moco-tinyimagenet", "paper/simclr-tinyimagenet"])

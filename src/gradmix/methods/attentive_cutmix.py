@@ -20,8 +20,7 @@ from ..errors import UserError, choose
 from ..mixing import derangement
 from ..mixing.attentive import attentive_cells, paste_cells
 from ..models import ENCODERS, ModelSettings, Network, build_encoder
-from ..world import ALONE, World
-from .interface import Embedder, Method, Views
+from .interface import Context, Method, Views
 
 UNTRAINED = "random"
 
@@ -51,52 +50,49 @@ class AttentiveCutMix(Method):
 
     Settings = AttentiveCutMixSettings
     needs_classifier = True
+    detector = "mls"
     view_count = 1
     settings: AttentiveCutMixSettings
 
     def __init__(
-        self,
-        network: Network,
-        settings: AttentiveCutMixSettings,
-        *,
-        embedder: Embedder | None = None,
-        generator: torch.Generator | None = None,
-        world: World = ALONE,
+        self, network: Network, settings: AttentiveCutMixSettings, context: Context | None = None
     ) -> None:
-        super().__init__(network, settings, embedder=embedder, generator=generator, world=world)
-        seed = (generator or torch.Generator().manual_seed(0)).initial_seed()
-        self.attending = attending_network(settings, seed).to(next(network.parameters()).device)
+        super().__init__(network, settings, context)
+        attending = load_attending_network(settings, self.context.generator.initial_seed())
+        # In a tuple and so no submodule: it is not trained, and a file has its weights, not the checkpoint.
+        self._frozen = (attending.to(next(network.parameters()).device),)
 
-    def step(self, views: Views, generator: torch.Generator, scale: float = 1.0) -> dict[str, Tensor]:
+    @property
+    def attending(self) -> nn.Module:
+        """The network that says where to cut."""
+        return self._frozen[0]
+
+    def losses(self, views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         s = self.settings
         partner = derangement(len(views.labels), generator)
-        of_a = self.world.picked(views.v1, partner)
+        of_a = self.take_rows(views.v1, partner)
         cells = attentive_cells(self._features(of_a), s.attention_grid, s.attention_cells)
-        z = self.embed(paste_cells(views.v1, of_a, cells))
-        logits = self.network.logits(z)
-        assert logits is not None
-        everyone = self.world.union(logits)
+        logits = self.logits(self.embed(paste_cells(views.v1, of_a, cells)))
         share = s.attention_cells / s.attention_grid**2
         labels_a = views.labels[partner.to(views.labels.device)]
-        loss = share * F.cross_entropy(everyone, labels_a) + (1 - share) * F.cross_entropy(
-            everyone, views.labels
-        )
-        torch.autograd.backward(scale * loss)
-        return {"loss": loss.detach()}
+        ce_a, ce_b = F.cross_entropy(logits, labels_a), F.cross_entropy(logits, views.labels)
+        return {"loss": share * ce_a + (1 - share) * ce_b}
 
     @torch.no_grad()
     def _features(self, images: Tensor) -> Tensor:
-        """The last feature map (N, K, h, w) of the attending network, which wants large colour images."""
+        """Return the last feature map (N, K, h, w) of the attending network, for enlarged images."""
         size = (self.settings.attention_size, self.settings.attention_size)
-        large = F.interpolate(images.expand(-1, 3, -1, -1), size, mode="bilinear", align_corners=False)
+        large = F.interpolate(
+            images.float().expand(-1, 3, -1, -1), size, mode="bilinear", align_corners=False
+        )
         last = list(self.attending.layer_names)[-1]  # type: ignore[arg-type]
         with Capture(self.attending, [last]) as capture:
             self.attending(large.contiguous(memory_format=torch.channels_last))
             return capture.activations()[0]
 
 
-def attending_network(settings: AttentiveCutMixSettings, seed: int) -> nn.Module:
-    """The frozen network whose features say where to cut."""
+def load_attending_network(settings: AttentiveCutMixSettings, seed: int) -> nn.Module:
+    """Return the frozen network whose features say where to cut."""
     if not settings.attention_init:
         raise UserError(
             "attentive-cutmix needs a trained network: --attention-init FILE with ResNet weights, or "

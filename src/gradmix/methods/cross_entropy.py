@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import UserError
-from ..losses import nt_xent
+from ..losses import nt_xent, smooth_cross_entropy
+from ..losses.smoothing import check_smoothing
 from .interface import Method, Views
 
 
@@ -18,9 +19,10 @@ class CrossEntropySettings:
     """Plain classification."""
 
     label_smoothing: float = 0.0
+    smoothing_spread: str = "all"  # over all classes (torch's), or over the others than the true one
 
     def __post_init__(self) -> None:
-        _check_smoothing(self.label_smoothing)
+        check_smoothing(self.label_smoothing, self.smoothing_spread)
 
 
 class CrossEntropy(Method):
@@ -28,16 +30,13 @@ class CrossEntropy(Method):
 
     Settings = CrossEntropySettings
     needs_classifier = True
+    detector = "mls"
     view_count = 1
 
-    def step(self, views: Views, generator: torch.Generator, scale: float = 1.0) -> dict[str, Tensor]:
-        logits = self.network.logits(self.embed(views.v1))
-        assert logits is not None
-        loss = F.cross_entropy(
-            self.world.union(logits), views.labels, label_smoothing=self.settings.label_smoothing
-        )
-        torch.autograd.backward(scale * loss)
-        return {"loss": loss.detach()}
+    def losses(self, views: Views, generator: torch.Generator) -> dict[str, Tensor]:
+        logits = self.logits(self.embed(views.v1))
+        s = self.settings
+        return {"loss": smooth_cross_entropy(logits, views.labels, s.label_smoothing, s.smoothing_spread)}
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,10 @@ class CrossEntropySSLSettings:
     lam: float = 1.0  # weight of the self-supervised term
     simclr_temperature: float = 0.05
     label_smoothing: float = 0.0
+    smoothing_spread: str = "all"  # over all classes (torch's), or over the others than the true one
 
     def __post_init__(self) -> None:
-        _check_smoothing(self.label_smoothing)
+        check_smoothing(self.label_smoothing, self.smoothing_spread)
         if not self.simclr_temperature > 0:
             raise UserError(f"simclr_temperature must be positive, not {self.simclr_temperature}")
         if not (self.theta >= 0 and self.lam >= 0 and self.theta + self.lam > 0):
@@ -64,21 +64,13 @@ class CrossEntropySSL(Method):
 
     Settings = CrossEntropySSLSettings
     needs_classifier = True
+    detector = "mls"
 
-    def step(self, views: Views, generator: torch.Generator, scale: float = 1.0) -> dict[str, Tensor]:
+    def losses(self, views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         s = self.settings
         z1, z2 = self.embed(views.v1), self.embed(views.v2)
-        logits = self.network.logits(torch.cat([z1, z2]))
-        assert logits is not None
-        both = torch.cat([self.world.union(view) for view in logits.chunk(2)])
-        ce = F.cross_entropy(both, views.labels.repeat(2), label_smoothing=s.label_smoothing)
-        unit1, unit2 = (F.normalize(self.world.union(z), dim=1) for z in (z1, z2))
-        simclr = nt_xent(unit1, unit2, s.simclr_temperature)
-        loss = s.theta * ce + s.lam * simclr
-        torch.autograd.backward(scale * loss)
-        return {"loss": loss.detach(), "ce": ce.detach(), "simclr": simclr.detach()}
-
-
-def _check_smoothing(share: float) -> None:
-    if not 0 <= share < 1:
-        raise UserError(f"label_smoothing must lie in [0, 1), not {share}")
+        logits = self.logits(torch.cat([z1, z2]))
+        labels = views.labels.repeat(2)
+        ce = smooth_cross_entropy(logits, labels, s.label_smoothing, s.smoothing_spread)
+        simclr = nt_xent(F.normalize(z1, dim=1), F.normalize(z2, dim=1), s.simclr_temperature)
+        return {"loss": s.theta * ce + s.lam * simclr, "ce": ce, "simclr": simclr}

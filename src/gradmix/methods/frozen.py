@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-import torch
-from torch import Tensor
-
-from ..errors import UserError
-from .interface import Method, Views
+from ..models import ModelSettings, NetworkSpec
+from .interface import Method
 
 NAME = "frozen"
 
@@ -24,8 +22,17 @@ class Frozen(Method):
     Settings = FrozenSettings
     unit_features = True  # whatever trained the encoder, neighbours are compared by their direction
     view_count = 1
+    needs_training = False
 
-    def step(self, views: Views, generator: torch.Generator, scale: float = 1.0) -> dict[str, Tensor]:
-        raise UserError(
-            "method frozen trains nothing; give its images to gradmix.fit, or choose another method"
-        )
+    @classmethod
+    def describe_network(
+        cls, plain: NetworkSpec, settings: Any, model: ModelSettings, num_classes: int
+    ) -> NetworkSpec:
+        """Return the network without a projection: an untrained one only blurs the encoder's features.
+
+        With a head only if there are weights for it (``init_head``).
+        """
+        spec = replace(super().describe_network(plain, settings, model, num_classes), projection="none")
+        if not model.init_head:
+            return spec
+        return replace(spec, head={"kind": "linear", "classes": num_classes, "bias": model.classifier_bias})

@@ -14,12 +14,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..attribution import Capture, aggregate
-from ..attribution.cam import MAPS, NORMALIZATIONS
+from ..attribution.cam import MAP_NORMALIZATIONS, MAPS
 from ..errors import UserError, choose
 from ..mixing import MIXERS, CutMix, GradMix, Mixed, Mixer, Mixup, derangement
 from ..models import Network
-from ..world import ALONE, World
-from .interface import Embedder, Method
+from .interface import Context, Method
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class MixingSettings:
     gamma_max: float = 0.5
     gamma_per: str = "sample"  # one γ per sample or per batch
     alpha: float | None = None  # Beta(α, α) for Mixup (1 if not given) and CutMix (γ as above if not given)
-    locate: str = "peak"  # peak: centre the patch on the map's maximum; window: cover the largest sum
+    locate: str = "peak"  # peak: center the patch on the map's maximum; window: cover the largest sum
     patch: str = "resize"  # resize: the whole partner, shrunk; crop: the partner's own pixels there
     attribution: str = "layercam"  # layercam or gradcam
     layers: tuple[str, ...] = ("conv5_2",)
@@ -42,11 +41,11 @@ class MixingSettings:
         choose("mixer", self.mixer, (*MIXERS, "none"))
         choose("mix_weight", self.mix_weight, ("area", "complement"))
         choose("attribution", self.attribution, MAPS)
-        choose("map_normalize", self.map_normalize, NORMALIZATIONS)
+        choose("map_normalize", self.map_normalize, MAP_NORMALIZATIONS)
         self.make_mixer()
 
     def make_mixer(self) -> Mixer | None:
-        """The mixer these settings describe; its own checks run here."""
+        """Return the mixer that these settings describe; its own checks run here."""
         if self.mixer == "gradmix":
             return GradMix(self.gamma_min, self.gamma_max, self.gamma_per, self.locate, self.patch)
         if self.mixer == "cutmix":
@@ -66,16 +65,8 @@ class MixingMethod(Method):
 
     settings: MixingSettings
 
-    def __init__(
-        self,
-        network: Network,
-        settings: MixingSettings,
-        *,
-        embedder: Embedder | None = None,
-        generator: torch.Generator | None = None,
-        world: World = ALONE,
-    ) -> None:
-        super().__init__(network, settings, embedder=embedder, generator=generator, world=world)
+    def __init__(self, network: Network, settings: MixingSettings, context: Context | None = None) -> None:
+        super().__init__(network, settings, context)
         self.mixer = self._mixer_in_use()
         if self.mixer is not None and self.mixer.needs_maps:
             Capture(network.encoder, settings.layers)  # a misspelt layer is found before training, not in it
@@ -83,33 +74,34 @@ class MixingMethod(Method):
     def _mixer_in_use(self) -> Mixer | None:
         return self.settings.make_mixer()
 
-    def _embed_watched(self, view: Tensor, mixer: Mixer | None) -> tuple[Tensor, list[Tensor]]:
-        """(z, activations of the layers); none are kept where no maps are wanted."""
+    def _embed_with_activations(self, view: Tensor, mixer: Mixer | None) -> tuple[Tensor, list[Tensor]]:
+        """Return (z, activations of the layers); the list is empty where no maps are needed."""
         if mixer is None or not mixer.needs_maps:
             return self.embed(view), []
         with Capture(self.network.encoder, self.settings.layers) as capture:
             return self.embed(view), capture.activations()
 
     @torch.no_grad()
-    def _maps(self, activations: Sequence[Tensor], gradients: Sequence[Tensor], view: Tensor) -> Tensor:
-        make = MAPS[self.settings.attribution]
+    def _maps(
+        self, activations: Sequence[Tensor], gradients: Sequence[Tensor], view: Tensor, scale: float = 1.0
+    ) -> Tensor:
+        """Return the maps (n, H, W); ``gradients`` are ``scale`` times those of what the maps explain."""
+        make, factor = MAPS[self.settings.attribution], scale * self.gradient_factor
         layers = [make(a.detach().float(), g.float()) for a, g in zip(activations, gradients, strict=True)]
-        size, normalize = (view.shape[2], view.shape[3]), self.settings.map_normalize
-        if normalize == "per_layer":  # by the largest value in the batch: that of all processes
-            own = self.world.rows(len(view) * self.world.size)
-            return aggregate([self.world.union(layer) for layer in layers], size, normalize)[own]
-        return aggregate(layers, size, normalize)
+        if factor != 1:  # a map is proportional to the gradient
+            layers = [layer / factor for layer in layers]
+        size = (view.shape[2], view.shape[3])
+        return aggregate(layers, size, self.settings.map_normalize, self.largest)
 
     @torch.no_grad()
     def _mix(self, view: Tensor, mixer: Mixer, maps: Tensor | None, generator: torch.Generator) -> Mixed:
-        partners = self.world.picked(view, derangement(len(view) * self.world.size, generator))
-        if self.world.size == 1:  # a mixer that knows of no other processes will do
-            return mixer(view, partners, maps, generator)
-        return mixer(view, partners, maps, generator, self.world)
+        n = self.batch_size(view)
+        partners = self.take_rows(view, derangement(n, generator))
+        return mixer.apply(view, partners, maps, self.own_rows(mixer.draw(n, generator)))
 
     def _weight(self, mixed: Mixed) -> Tensor:
-        """What each mixed image of the whole batch weighs, (N,)."""
-        share = self.world.union(mixed.share)
+        """Return what each mixed image of the whole batch weighs, (N,)."""
+        share = self.all_rows(mixed.share)
         return share if self.settings.mix_weight == "area" else 1 - share
 
 
@@ -117,12 +109,8 @@ def unit(z: Tensor) -> Tensor:
     return F.normalize(z, dim=1)
 
 
-def gradient_of(activation: Tensor) -> Tensor:
-    """What a backward left at a layer that was asked to retain it."""
+def read_gradient(activation: Tensor) -> Tensor:
+    """Return what a backward left at a layer that was asked to retain it."""
     if activation.grad is None:
         raise UserError("a layer of the recipe has no influence on the embedding; choose others in 'layers'")
     return activation.grad
-
-
-def detached(parts: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value.detach() for name, value in parts.items()}

@@ -9,7 +9,7 @@ and LayerCAM's maps, then the mixed view 1 does. Each query view once each way, 
 
 Decisions:
 
-- The key network follows at the start of a step, which is "after the optimiser's last step": the same
+- The key network follows at the start of a step, which is "after the optimizer's last step": the same
   as He et al.'s order, and a step needs no second hook. Keys enter the queue at the end of the step.
 - Only parameters are averaged. The key network's BatchNorm uses the statistics of its own batch, as the
   query network's does, so its running statistics influence nothing; they are saved all the same.
@@ -22,7 +22,6 @@ Decisions:
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -31,10 +30,8 @@ from torch import Tensor
 from ..errors import UserError
 from ..losses import info_nce
 from ..models import Network
-from ..models.batch_norm import statistics_are_local
-from ..world import ALONE, World
-from .interface import Embed, Embedder, Views
-from .mixed_views import MixingMethod, MixingSettings, detached, gradient_of, unit
+from .interface import Context, Embed, Stage, Views, detach_losses
+from .mixed_views import MixingMethod, MixingSettings, read_gradient, unit
 
 
 @dataclass(frozen=True)
@@ -63,60 +60,58 @@ class MoCo(MixingMethod):
     unit_features = True
     settings: MoCoSettings
 
-    def __init__(
-        self,
-        network: Network,
-        settings: MoCoSettings,
-        *,
-        embedder: Embedder | None = None,
-        generator: torch.Generator | None = None,
-        world: World = ALONE,
-    ) -> None:
-        """The queue starts as random directions from ``generator`` (by default that of seed 0)."""
-        super().__init__(network, settings, embedder=embedder, generator=generator, world=world)
-        self.shuffles = world.size > 1 and statistics_are_local(network)
+    queue: Tensor
+    pointer: Tensor  # where the oldest key is: the next to be replaced
+
+    def __init__(self, network: Network, settings: MoCoSettings, context: Context | None = None) -> None:
+        """Start with a queue of random directions from the context's generator."""
+        super().__init__(network, settings, context)
+        self.shuffles = self.batch_norm_is_local
         self.key_network = copy.deepcopy(network).requires_grad_(False).train()
         self.embed_key: Embed = self.embedder(self.key_network)
         # Drawn on the CPU, so that the start does not depend on the device.
-        directions = torch.randn(
-            settings.queue_size, network.feature_dim, generator=generator or torch.Generator().manual_seed(0)
-        )
-        self.queue = unit(directions).to(next(network.parameters()))
-        self.pointer = 0  # where the oldest key is: the next to be replaced
+        shape = (settings.queue_size, network.feature_dim)
+        directions = torch.randn(shape, generator=self.context.generator)
+        self.register_buffer("queue", unit(directions).to(next(network.parameters())))
+        self.register_buffer("pointer", torch.tensor(0))
+
+    def passes(self, stage: Stage) -> float:
+        """Return three for the query, as many for the mixed one, and one for the key."""
+        return 4.0 if self.mixer is None else 7.0
 
     def step(self, views: Views, generator: torch.Generator, scale: float = 1.0) -> dict[str, Tensor]:
         s, mixer = self.settings, self.mixer
-        follow(self.key_network, self.network, s.key_momentum)
+        update_key_network(self.key_network, self.network, s.key_momentum)
         keys = self._keys(views.v2, generator)
 
-        z, activations = self._embed_watched(views.v1, mixer)
+        z, activations = self._embed_with_activations(views.v1, mixer)
         for activation in activations:
             activation.retain_grad()
-        clean = info_nce(unit(self.world.union(z)), keys, self.queue, s.moco_temperature)
+        clean = info_nce(unit(z), keys, self.queue, s.moco_temperature)
         torch.autograd.backward(scale * clean)
         parts = {"loss": clean, "moco": clean}
         if mixer is not None:
             maps: Tensor | None = None
             if activations:
-                maps = self._maps(activations, [gradient_of(a) / scale for a in activations], views.v1)
+                maps = self._maps(activations, [read_gradient(a) for a in activations], views.v1, scale)
             del z, activations  # view 1's graph is done with; the mixed view may have its memory
             mixed = self._mix(views.v1, mixer, maps, generator)
-            zm = self.world.union(self.embed(mixed.images))
+            zm = self.embed(mixed.images)
             pair = info_nce(unit(zm), keys, self.queue, s.mixed_temperature, self._weight(mixed))
             torch.autograd.backward(scale * pair)
             parts |= {"loss": clean + pair, "mixed": pair}
         self._enqueue(keys)
-        return detached(parts)
+        return detach_losses(parts)
 
     @torch.no_grad()
     def _keys(self, view: Tensor, generator: torch.Generator) -> Tensor:
-        """The keys of the whole batch (N, d)."""
+        """Return the keys of the whole batch (N, d)."""
         if not self.shuffles:
-            return unit(self.world.union(self.embed_key(view)))
+            return unit(self.embed_key(view))
         # A generator of its own: the step's further draws are those of a run that does not shuffle.
         own = torch.Generator().manual_seed(generator.initial_seed() ^ 1)
-        order = torch.randperm(len(view) * self.world.size, generator=own)
-        shuffled = self.world.union(self.embed_key(self.world.picked(view, order)))
+        order = torch.randperm(self.batch_size(view), generator=own)
+        shuffled = self.embed_key(self.take_rows(view, order))
         return unit(shuffled[torch.argsort(order).to(view.device)])
 
     @torch.no_grad()
@@ -124,27 +119,16 @@ class MoCo(MixingMethod):
         """Replace the oldest keys; the batch size need not divide the queue's, nor be smaller."""
         size = len(self.queue)
         newest = keys[-size:]
-        places = (self.pointer + torch.arange(len(newest), device=keys.device)) % size
-        self.queue[places] = newest
-        self.pointer = (self.pointer + len(newest)) % size
-
-    def state(self) -> dict[str, Tensor]:
-        key = {f"key.{name}": value for name, value in self.key_network.state_dict().items()}
-        return key | {"queue": self.queue, "pointer": torch.tensor(self.pointer)}
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        if state["queue"].shape != self.queue.shape:
-            raise ValueError(
-                f"its queue is {tuple(state['queue'].shape)}, the recipe's is {tuple(self.queue.shape)}"
-            )
-        key = {name.removeprefix("key."): v for name, v in state.items() if name.startswith("key.")}
-        self.key_network.load_state_dict(key)
-        self.queue.copy_(state["queue"])
-        self.pointer = int(state["pointer"])
+        slots = (self.pointer + torch.arange(len(newest), device=keys.device)) % size
+        self.queue[slots] = newest
+        self.pointer.copy_((self.pointer + len(newest)) % size)
 
 
 @torch.no_grad()
-def follow(key: Network, query: Network, momentum: float) -> None:
-    """k ← k + (1 − m)·(q − k) for every parameter: m·k + (1 − m)·q, but exactly k where q = k."""
+def update_key_network(key: Network, query: Network, momentum: float) -> None:
+    """Move every parameter of the key network towards the query network's.
+
+    k ← k + (1 − m)·(q − k) for every parameter: m·k + (1 − m)·q, but exactly k where q = k.
+    """
     for k, q in zip(key.parameters(), query.parameters(), strict=True):
         k.lerp_(q, 1 - momentum)
