@@ -134,7 +134,7 @@ def test_two_machines_meet_again_though_they_count_restarts_differently(place: P
         assert all(machine.poll() is None for machine in machines)
         time.sleep(0.05)
     os.kill(hangs, signal.SIGCONT)
-    ended = [machine.communicate(timeout=200) for machine in machines]
+    ended = [machine.communicate(timeout=600) for machine in machines]
     assert [machine.returncode for machine in machines] == [0, 0], ended
     assert run.facts()["steps"] == STEPS
     assert_same_history(place, "two")

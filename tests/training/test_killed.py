@@ -144,7 +144,8 @@ def assert_nothing_is_torn(run: RunFolder) -> None:
 
 def test_killed_at_twenty_random_moments_of_one_run(place: Path) -> None:
     chance = random.Random(SEED)
-    moments = sorted(chance.sample(range(1, STEPS - 10), KILLS))
+    # Twenty steps before the end: on a busy machine this process may look some steps late.
+    moments = sorted(chance.sample(range(1, STEPS - 20), KILLS))
     saving = set(chance.sample(range(KILLS), KILLS // 2))
     run = RunFolder(place / "killed")
     in_the_middle_of_a_save = 0
@@ -182,14 +183,16 @@ def test_killed_while_the_model_is_made(place: Path) -> None:
         made_again()
         assert fast.exit_code() == 0, (place / "errors.txt").read_text()
         seconds = time.monotonic() - started
-        for _ in range(6):
+        while kills < 4:
             pid = made_again()
             time.sleep(chance.uniform(0.2, 0.9) * seconds)
             with suppress(ProcessLookupError):  # it was quicker this time
                 os.kill(pid, signal.SIGKILL)
-            kills += fast.exit_code() == -signal.SIGKILL
+            if fast.exit_code() == -signal.SIGKILL:
+                kills += 1
+            else:
+                seconds *= 0.8
             if not model.exists():
                 fast.start("--resume", "--out", "late")
                 assert fast.exit_code() == 0, (place / "errors.txt").read_text()
             assert_same_end(place, "late")
-    assert kills > 2

@@ -61,6 +61,58 @@ def test_the_papers_recipes_have_the_printed_values(name: str) -> None:
     assert flat["flip"] == (name not in ("paper/mnist", "paper/svhn"))  # never on digits
 
 
+# Vaze et al.'s table: lr, (N, M), smoothing.
+STRONG: dict[str, tuple[float, list[int], float]] = {
+    "mnist": (0.1, [1, 8], 0.0),
+    "svhn": (0.1, [1, 18], 0.0),
+    "cifar10": (0.1, [1, 6], 0.0),
+    "cifar+10": (0.1, [1, 6], 0.0),
+    "cifar+50": (0.1, [1, 6], 0.0),
+    "tinyimagenet": (0.01, [1, 9], 0.9),
+}
+
+
+@pytest.mark.parametrize("protocol", STRONG)
+def test_the_strong_cross_entropy_is_the_released_one(protocol: str) -> None:
+    lr, randaugment, smoothing = STRONG[protocol]
+    digits, large = protocol in ("mnist", "svhn"), protocol == "tinyimagenet"
+    released = {
+        "method": "ce",
+        "encoder": "vgg32",
+        "projection": "none",
+        "classifier_bias": False,
+        "epochs": 600,
+        "batch_size": 128,
+        "optimizer": "adam" if large else "sgd",
+        "momentum": 0.9,
+        "nesterov": False,
+        "weight_decay": 0.0 if large else 1e-4,
+        "lr": lr,
+        "lr_min": pytest.approx(lr / 1000),
+        "schedule": "restarts",
+        "restarts": 2,
+        "label_smoothing": smoothing,
+        "image_size": 64 if large else 32,
+        "channels": 3,
+        "normalize": "cifar",
+        "crop": "pad",
+        "pad": 4,
+        "flip": not digits,  # never on digits, though the release does
+        "randaugment": randaugment,
+        "randaugment_operations": "digits" if digits else "all",
+        "jitter_chance": 0.0,
+        "grey_chance": 0.0,
+        "max_steps": None,
+    }
+    flat = load_recipe(f"paper/ce-plus-{protocol}").flat()
+    assert {field: flat[field] for field in released} == released
+    if large:
+        assert flat["smoothing_spread"] == "others"
+    images = {"cifar10": 30_000, "cifar+10": 20_000, "cifar+50": 20_000, "tinyimagenet": 10_000}
+    if protocol in images:
+        assert flat["warmup_steps"] == 10 * (images[protocol] // 128)
+
+
 def test_no_two_rooms_share_a_field_name() -> None:
     for method in METHODS:
         names = field_names(method)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gradmix.errors import UserError
 from gradmix.training import Interrupted, Recipe, RunFolder, session, train
-from gradmix.training.board import Board
+from gradmix.training.history_writer import HistoryWriter
 from tests.training.tiny import tiny_images, tiny_recipe
 
 
@@ -38,7 +38,7 @@ def weights(run: RunFolder) -> dict[str, Tensor]:
     assert state is not None
     optimizer = state["optimizer"]["state"]
     moments = {f"{i}.{k}": v for i, per in optimizer.items() for k, v in per.items() if v is not None}
-    return state["network"] | moments
+    return state["method"] | moments
 
 
 def assert_same_run(a: RunFolder, b: RunFolder) -> None:
@@ -109,22 +109,22 @@ def test_a_real_signal_finishes_the_step_and_saves(tmp_path: Path, monkeypatch: 
     whole, stopped = run_in(tmp_path / "whole", recipe), run_in(tmp_path / "stopped", recipe)
     train(images, recipe, whole)
     before = signal.getsignal(signal.SIGTERM)
-    log = Board.log
+    log = HistoryWriter.log
     for number, at in ((signal.SIGINT, 1), (signal.SIGTERM, 4)):
 
         def log_and_signal(
-            self: Board, step: int, row: Mapping[str, float], number: int = number, at: int = at
+            self: HistoryWriter, step: int, row: Mapping[str, float], number: int = number, at: int = at
         ) -> None:
             log(self, step, row)
             if step == at:
                 signal.raise_signal(number)
 
-        monkeypatch.setattr(Board, "log", log_and_signal)
+        monkeypatch.setattr(HistoryWriter, "log", log_and_signal)
         with pytest.raises(Interrupted) as stop:
             train(images, recipe, stopped)
         assert (stop.value.step, stop.value.total) == (at, 6)
         assert signal.getsignal(signal.SIGTERM) == before
-    monkeypatch.setattr(Board, "log", log)
+    monkeypatch.setattr(HistoryWriter, "log", log)
     train(images, recipe, stopped)
     assert_same_run(whole, stopped)
 
@@ -142,20 +142,20 @@ def test_killed_between_checkpoints(
     recipe = tiny_recipe(log_every=1, checkpoint_minutes=checkpoint_minutes)
     whole, killed = run_in(tmp_path / "whole", recipe), run_in(tmp_path / "killed", recipe)
     train(images, recipe, whole)
-    log = Board.log
+    log = HistoryWriter.log
 
-    def log_and_die(self: Board, step: int, row: Mapping[str, float]) -> None:
+    def log_and_die(self: HistoryWriter, step: int, row: Mapping[str, float]) -> None:
         log(self, step, row)
         if step == 4:
             raise Killed
 
-    monkeypatch.setattr(Board, "log", log_and_die)
+    monkeypatch.setattr(HistoryWriter, "log", log_and_die)
     with pytest.raises(Killed):
         train(images, recipe, killed)
     with open(killed.history_file, "a") as f:
         f.write('{"step": 5, "lo')  # the line that it was writing
     assert killed.state_file.exists() == (checkpoint_minutes == 0)
-    monkeypatch.setattr(Board, "log", log)
+    monkeypatch.setattr(HistoryWriter, "log", log)
     train(images, recipe, killed)
     assert_same_run(whole, killed)
 
@@ -176,7 +176,7 @@ def test_two_do_not_train_in_one_folder(tmp_path: Path) -> None:
 
     def second(*_: object) -> None:
         with pytest.raises(UserError, match="another process is training in"):
-            train(images, recipe, run)
+            train(images, recipe, RunFolder.open(run.path))
 
     train(images, recipe, run, watch=second)
     train(images, recipe, run)  # the first has ended
@@ -216,7 +216,7 @@ def test_a_damaged_state_is_refused_in_one_line(damage: str, interrupted: RunFol
     elif damage == "other network":
         state = interrupted.load_state()
         assert state is not None
-        torch.save(state | {"network": {"weight": torch.zeros(3)}}, file)
+        torch.save(state | {"method": {"weight": torch.zeros(3)}}, file)
     elif damage == "bare":
         torch.save({"format": 1, "network": 3}, file)
     else:
@@ -276,10 +276,10 @@ def test_a_loss_that_is_not_a_number_stops_the_run(
     recipe = tiny_recipe(log_every=1, warmup_steps=0, **({"lr": 1e30} if culprit == "lr" else {}))
     run = run_in(tmp_path / "run", recipe)
     if culprit == "pixels":
-        augment = session.Augment.__call__
+        augment = session.Augment.apply
         monkeypatch.setattr(
             session.Augment,
-            "__call__",
+            "apply",
             lambda self, images, *how: augment(self, images, *how) * torch.nan,
         )
     run.save_state({"sentinel": 1})

@@ -26,6 +26,14 @@ FIELDS: dict[str, Any] = {
     "log_every": 2,
     "holdout": 0.0,
 }
+_PLAYERS = {"player_width": 4, "latent_channels": 4, "player_depth": 1, "made_images": 8}
+# What makes the second networks of methods as small as the first.
+SMALL: dict[str, dict[str, Any]] = {
+    "arpl-cs": {"gan_width": 32, "noise_dim": 8},
+    "c2ae": {"decoder_width": 32},
+    "osrci": {**_PLAYERS, "counterfactual_steps": 2},
+    "g-openmax": _PLAYERS,
+}
 
 
 def shape_image(kind: str, rng: np.random.Generator) -> NDArray[np.uint8]:
@@ -60,6 +68,12 @@ def tiny_recipe(**fields: Any) -> Recipe:
     if values.get("method", "gradmix") != "gradmix":
         del values["layers"]
     return make_recipe(values)
+
+
+def recipe_of(fields: dict[str, Any]) -> Recipe:
+    if fields.get("method") == "moco":
+        return make_recipe({"stem": "half", **FIELDS, **fields})
+    return tiny_recipe(**fields)
 
 
 def make_photos(folder: Path) -> None:

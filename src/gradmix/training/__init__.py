@@ -1,6 +1,6 @@
 """From a recipe and images to trained weights in a run folder."""
 
-from .recipe import Recipe, field_names, load_recipe, make_recipe, recipe_names, replaced
+from ..recipe import Recipe, field_names, load_recipe, make_recipe, recipe_names, replace_fields
 from .run_folder import RunFolder
 from .session import Interrupted, Trained, train
 
@@ -13,6 +13,6 @@ __all__ = [
     "load_recipe",
     "make_recipe",
     "recipe_names",
-    "replaced",
+    "replace_fields",
     "train",
 ]

@@ -1,4 +1,4 @@
-"""How long a training took, over all its sittings: by the wall, and in the time of cores."""
+"""How long a training took, accumulated over restarts: wall time, and processor time of all cores."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Clock:
         self._minutes_before = self._core_minutes_before = 0.0
         self._wall, self._cores = time.monotonic(), time.process_time()
 
-    def go_on_from(self, minutes: float, core_minutes: float) -> None:
-        """Of earlier sittings."""
+    def resume_from(self, minutes: float, core_minutes: float) -> None:
+        """Start from what was accumulated before a restart."""
         self._minutes_before, self._core_minutes_before = minutes, core_minutes
 
     @property
@@ -24,12 +24,12 @@ class Clock:
 
     @property
     def core_minutes(self) -> float:
-        """Of all threads of this process."""
+        """Processor time of all threads of this process."""
         return self._core_minutes_before + (time.process_time() - self._cores) / 60
 
     @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """What is done in the block does not count."""
+    def pause(self) -> Iterator[None]:
+        """Do not count the time spent in the block."""
         wall, cores = time.monotonic(), time.process_time()
         yield
         self._wall += time.monotonic() - wall

@@ -1,4 +1,4 @@
-"""Which device, and what arithmetic it is good at."""
+"""The device, its precision, and compilation."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..methods import Embed
-from ..models.compiled import compiled as compiled_network
+from ..models.compiled import compile_network
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def pick_device(name: str) -> torch.device:
-    """``auto`` is the best there is; a device that is not there is refused."""
+    """Return the device; ``auto`` is the best there is, and a device that is not there is refused."""
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -49,16 +49,16 @@ def check_precision(precision: str, device: torch.device) -> None:
 
 
 def check_compile(device: torch.device, processes: int = 1) -> None:
-    """torch.compile writes C++ for a CPU; without a compiler it would end in a page of traceback."""
+    """Refuse what torch.compile cannot do: it writes C++ for a CPU, and needs a compiler for it."""
     if processes > 1:
         raise UserError("compile: the network of several processes is not compiled; leave it out")
     if device.type == "cpu" and not any(map(shutil.which, ("g++", "clang++", os.environ.get("CXX", "")))):
         raise UserError("compile: torch.compile needs a C++ compiler (g++ or clang++) here; leave it out")
 
 
-def embedder(network: nn.Module, device: torch.device, precision: str, compiled: bool = False) -> Embed:
-    """The network called in ``precision``; embeddings come out as float32, in which losses are computed."""
-    call: Embed = _compiled(network) if compiled else network
+def make_embedder(network: nn.Module, device: torch.device, precision: str, compiled: bool = False) -> Embed:
+    """Return a call of the network in ``precision``; embeddings are float32, in which losses are computed."""
+    call: Embed = _compile_unless_watched(network) if compiled else network
     if precision == "fp32":
         return call
     dtype = _DTYPES[precision]
@@ -71,9 +71,9 @@ def embedder(network: nn.Module, device: torch.device, precision: str, compiled:
     return embed
 
 
-def _compiled(network: nn.Module) -> Embed:
-    """Compiled, but not while someone watches its layers: compiled code would not call the hooks."""
-    fast, modules = compiled_network(network), list(network.modules())
+def _compile_unless_watched(network: nn.Module) -> Embed:
+    """Compile the network, but call it as it is while it has hooks: compiled code would not call them."""
+    fast, modules = compile_network(network), list(network.modules())
 
     def embed(images: Tensor) -> Tensor:
         watched = any(module._forward_hooks for module in modules)

@@ -2,9 +2,10 @@
 
 recipe.yaml    every setting, resolved
 run.json       data, split, seed, versions, command
+method.py      a copy of the user's own method, if that is what is trained
 history.jsonl  one row every few steps
 last.pt        the state to resume from (tensors and numbers only)
-run.lock       held by the process that trains here; else an empty file
+run.lock       locked by the process that trains here; else an empty file
 """
 
 from __future__ import annotations
@@ -13,22 +14,26 @@ import json
 import os
 import platform
 import shutil
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from .. import __version__
-from ..atomic import write_atomically, write_text
 from ..errors import UserError
+from ..files import try_lock, write_atomically, write_text
 from ..hub_file import MODEL_FILE
-from ..locks import claimed
-from .recipe import Recipe, make_recipe, parse_values
+from ..methods.from_file import is_method_file
+from ..recipe import Recipe, make_recipe, parse_values
+from .method_copy import FILE, describe_method, keep_method, load_kept_method
 
-STATE_FORMAT = 1
+STATE_FORMAT = 2
+_READABLE_FORMATS = (1, 2)
+_LOCK_TRIES = 100  # to lock a folder that others are removing
 
 
 class RunFolder:
@@ -41,25 +46,23 @@ class RunFolder:
         self.history_file = path / "history.jsonl"
         self.state_file = path / "last.pt"
         self.model_file = path / MODEL_FILE
+        self.method_file = path / FILE
         self.lock_file = path / "run.lock"
+        self._holder: int | None = None  # the thread that is inside of exclusive()
+        self._made_folder = False
+        self._started = False  # the run in it is one that start() wrote
 
     @staticmethod
     def create(path: str | Path, recipe: Recipe, facts: Mapping[str, Any]) -> RunFolder:
-        """A new run; refused where one is already."""
+        """Start a new run; refuse where one is already."""
         run = RunFolder(Path(path))
-        if run.recipe_file.exists():
-            raise UserError(f"{path} already holds a run; go on with --resume, or choose another --out")
-        try:
-            run.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"cannot make the folder {path}: {error.strerror}") from error
-        write_text(run.facts_file, json.dumps(dict(facts) | {"versions": versions()}, indent=2) + "\n")
-        write_text(run.recipe_file, recipe.to_yaml())  # last: its presence is what makes this a run
+        with run.exclusive():
+            run.start(recipe, facts)
         return run
 
     @staticmethod
     def open(path: str | Path) -> RunFolder:
-        """An existing run."""
+        """Open an existing run."""
         run = RunFolder(Path(path))
         if not run.recipe_file.is_file():
             raise UserError(
@@ -67,38 +70,94 @@ class RunFolder:
             )
         return run
 
+    def start(self, recipe: Recipe, facts: Mapping[str, Any]) -> None:
+        """Write down what is asked of a new run; refuse where one is already. Only in :meth:`exclusive`."""
+        if self.recipe_file.exists():
+            raise UserError(f"{self.path} already holds a run; go on with --resume, or choose another --out")
+        self._started = True
+        own = keep_method(self.path, recipe.method)
+        write_text(self.facts_file, json.dumps(dict(facts) | own | {"versions": versions()}, indent=2) + "\n")
+        # Last: its presence is what makes this a run.
+        write_text(self.recipe_file, recipe.to_yaml(method=describe_method(recipe.method)))
+
     @contextmanager
-    def taken_back_on_mistakes(self) -> Iterator[None]:
-        """For a new run: a mistake that shows before anything is trained leaves no run behind.
+    def rollback_on_error(self) -> Iterator[None]:
+        """Take back what :meth:`start` wrote if a mistake shows in the block before anything is trained.
 
         Else the command, put right and given again, would be told that there is a run already.
         """
-        try:
-            yield
-        except UserError:
-            if not self.state_file.exists() and not self.history_file.exists():
-                self.recipe_file.unlink(missing_ok=True)
-                self.facts_file.unlink(missing_ok=True)
-                self.lock_file.unlink(missing_ok=True)
-                shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
-                with suppress(OSError):  # there are other things in it: not ours
-                    self.path.rmdir()
-            raise
+        with self.exclusive():
+            try:
+                yield
+            except UserError:
+                if self._started and not self.state_file.exists() and not self.history_file.exists():
+                    self.recipe_file.unlink(missing_ok=True)
+                    self.facts_file.unlink(missing_ok=True)
+                    self.method_file.unlink(missing_ok=True)
+                    shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
+                raise
 
     @contextmanager
-    def trained_by_us(self) -> Iterator[None]:
-        """Nobody else trains here during the block; refused if somebody does."""
-        with claimed(self.lock_file) as ours:
-            if not ours:
-                raise UserError(f"another process is training in {self.path}")
+    def exclusive(self) -> Iterator[None]:
+        """Keep others from training here during the block; refuse if somebody does. It may be nested.
+
+        The folder is made for it. If the block leaves no run in it, lock file and folder go again.
+        """
+        if self._holder == threading.get_ident():
             yield
+            return
+        with ExitStack() as stack:
+            tries = 1
+            while not stack.enter_context(self._try_lock()):
+                # Without a lock file it was another's that has just ended with nothing to keep.
+                if self.lock_file.exists() or tries == _LOCK_TRIES:
+                    raise UserError(f"another process is training in {self.path}")
+                tries += 1
+            self._holder = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._holder = None
+                if not self.recipe_file.exists():
+                    self._remove_lock()
+
+    @contextmanager
+    def _try_lock(self) -> Iterator[bool]:
+        """Yield whether the folder is locked by this process during the block; never wait."""
+        try:
+            self.path.mkdir(parents=True)
+            self._made_folder = True
+        except FileExistsError as error:
+            # Nothing there is no mistake: another process has just removed the folder.
+            if self.path.is_file() or (self.path.is_symlink() and not self.path.exists()):
+                raise UserError(f"cannot make the folder {self.path}: {error.strerror}") from error
+        except OSError as error:
+            raise UserError(f"cannot make the folder {self.path}: {error.strerror}") from error
+        with ExitStack() as stack:
+            try:
+                ours = stack.enter_context(try_lock(self.lock_file))
+            except FileNotFoundError:
+                ours = False
+            except OSError as error:
+                raise UserError(f"could not write {self.lock_file}: {error.strerror or error}") from error
+            yield ours
+
+    def _remove_lock(self) -> None:
+        """Remove the lock file while it is ours, and the folder if it was made for it."""
+        with suppress(OSError):  # there are other things in the folder, or the system keeps open files
+            self.lock_file.unlink(missing_ok=True)
+            if self._made_folder:
+                self.path.rmdir()
 
     def recipe(self) -> Recipe:
-        """What the run was started with."""
-        return make_recipe(parse_values(self.recipe_file.read_bytes(), str(self.recipe_file)))
+        """Return the recipe that the run was started with."""
+        values = parse_values(self.recipe_file.read_bytes(), str(self.recipe_file))
+        if is_method_file(values.get("method")):
+            values = load_kept_method(self.path, values, self.facts())
+        return make_recipe(values)
 
     def facts(self) -> dict[str, Any]:
-        """What run.json says."""
+        """Return the content of run.json."""
         try:
             facts = json.loads(self.facts_file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -124,12 +183,12 @@ class RunFolder:
         write_atomically(self.state_file, write)
 
     def remove_unfinished_files(self) -> None:
-        """What a kill in the middle of a save left behind; only while :meth:`trained_by_us`."""
+        """Remove what a kill in the middle of a save left behind; only while :meth:`exclusive`."""
         for part in self.path.glob(".*.part"):
             part.unlink(missing_ok=True)
 
     def load_state(self) -> dict[str, Any] | None:
-        """The last state, or None if the run never got that far. Nothing in the file is executed."""
+        """Return the last state, or None if none was saved. Nothing in the file is executed."""
         if not self.state_file.exists():
             return None
         try:
@@ -141,14 +200,14 @@ class RunFolder:
                 f"{self.state_file} is damaged or not a checkpoint ({type(error).__name__}); "
                 "delete it to start this run from the beginning"
             ) from error
-        if not isinstance(state, dict) or state.get("format") != STATE_FORMAT:
+        if not isinstance(state, dict) or state.get("format") not in _READABLE_FORMATS:
             raise UserError(
                 f"{self.state_file} is not a checkpoint of this version of gradmix; delete it to start again"
             )
         return state
 
     def history(self) -> list[dict[str, Any]]:
-        """The rows so far; a last line that a kill cut short is left out."""
+        """Return the rows so far; a last line that a kill cut short is left out."""
         if not self.history_file.exists():
             return []
         rows = []
@@ -167,13 +226,13 @@ class RunFolder:
         write_text(self.history_file, "".join(json.dumps(row) + "\n" for row in kept))
 
     def append_history(self, row: Mapping[str, Any]) -> None:
-        """One row more of history.jsonl."""
+        """Append a row to history.jsonl."""
         with open(self.history_file, "a", encoding="utf-8") as f:
             f.write(json.dumps(row) + "\n")
 
 
 def versions() -> dict[str, str]:
-    """What a number depends on besides recipe, seed and data."""
+    """Return the versions and the machine, on which results depend besides recipe, seed and data."""
     return {
         "gradmix": __version__,
         "torch": str(torch.__version__),

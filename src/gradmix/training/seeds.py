@@ -12,6 +12,6 @@ import torch
 
 
 def generator_for(seed: int, purpose: str, number: int = 0) -> torch.Generator:
-    """A CPU generator of its own for each seed, purpose and number."""
+    """Return a CPU generator of its own for each seed, purpose and number."""
     digest = hashlib.sha256(f"{seed}/{purpose}/{number}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))

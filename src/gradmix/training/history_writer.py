@@ -1,4 +1,4 @@
-"""Where rows of the history go: history.jsonl, and TensorBoard if it is installed."""
+"""Writes rows of the history to history.jsonl, and to TensorBoard if it is installed."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from .run_folder import RunFolder
 
 
-class Board:
-    """A context manager, for TensorBoard's file must be closed whatever happens."""
+class HistoryWriter:
+    """Logs rows while entered; TensorBoard's file is closed on leaving, whatever happened inside."""
 
     def __init__(self, run: RunFolder | None, step: int = 0) -> None:
-        """``step``: how far the run is; what an interrupted run wrote after it is superseded."""
+        """Write rows after ``step``; what an interrupted run wrote after it is superseded."""
         self.run = run
         self._step = step
         self._writer: Any = None
 
-    def __enter__(self) -> Board:
+    def __enter__(self) -> HistoryWriter:
         if self.run and importlib.util.find_spec("tensorboard"):
             from torch.utils.tensorboard import SummaryWriter
 
@@ -32,9 +32,11 @@ class Board:
         if self._writer:
             self._writer.close()
 
-    def log(self, step: int, row: Mapping[str, float]) -> None:
+    def log(self, step: int, row: Mapping[str, float | str]) -> None:
+        """Append a row."""
         if self.run:
             self.run.append_history({"step": step, **row})
         if self._writer:
             for name, value in row.items():
-                self._writer.add_scalar(name, value, step)
+                if not isinstance(value, str):  # the name of a stage
+                    self._writer.add_scalar(name, value, step)
