@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from gradmix.detection import UNKNOWN_NAME
 from gradmix.errors import UserError
-from gradmix.recognition.class_names import UNKNOWN_NAME, check_name
+from gradmix.recognition.enroll import check_name
 
 
 @pytest.mark.parametrize("name", ["cat", "猫", "two words", "Unknown"])

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -16,7 +14,7 @@ from tests.training.tiny import CLASSES, tiny_images, tiny_recipe
 def strict() -> Recognizer:
     """Rejects everything."""
     recognizer = fit(tiny_images(20), tiny_recipe(epochs=15))
-    return replace(recognizer, threshold=Threshold(1e9, 0.1, 60, guaranteed=True))
+    return recognizer.with_threshold(Threshold(1e9, 0.1, 60, guaranteed=True))
 
 
 def test_shapes_fall_into_groups(strict: Recognizer) -> None:
@@ -42,7 +40,7 @@ def test_the_same_images_give_the_same_groups(strict: Recognizer) -> None:
 
 def test_only_rejected_images_are_grouped(strict: Recognizer) -> None:
     images = tiny_images(10, seed=6)
-    lenient = replace(strict, threshold=Threshold(-1e9, 0.1, 60, guaranteed=True))
+    lenient = strict.with_threshold(Threshold(-1e9, 0.1, 60, guaranteed=True))
     found = lenient.discover(images)
     assert found.groups == ()
     assert found.left_over == ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 import torch
@@ -40,16 +39,16 @@ def test_verdict_and_evidence_agree_with_predict(recognizer: Recognizer, images:
 
 
 def test_the_neighbours_are_those_whose_cosines_are_summed(recognizer: Recognizer, images: ImageSet) -> None:
-    state = recognizer.knn.state()
+    state = recognizer.index.state()
     unit = torch.nn.functional.normalize(recognizer.outputs(images).features, dim=1)
-    for i, found in enumerate(recognizer.explain(images, neighbours=recognizer.knn.k)):
+    for i, found in enumerate(recognizer.explain(images, neighbours=recognizer.index.k)):
         for evidence in found.classes:
             label = CLASSES.index(evidence.name)
             cosines = sorted(
                 (float(unit[i] @ state["features"][j]), j)
                 for j in range(len(state["labels"]))
                 if state["labels"][j] == label
-            )[::-1][: recognizer.knn.k]
+            )[::-1][: recognizer.index.k]
             assert [n.similarity for n in evidence.neighbours] == pytest.approx(
                 [c for c, _ in cosines], abs=1e-5
             )
@@ -69,7 +68,7 @@ def test_the_pictures_are_the_training_images(recognizer: Recognizer) -> None:
 
 def test_the_heat_map_is_of_the_winning_classs_similarity(recognizer: Recognizer, images: ImageSet) -> None:
     """Against LayerCAM of d_c with the class's features all in one matrix."""
-    state, k = recognizer.knn.state(), recognizer.knn.k
+    state, k = recognizer.index.state(), recognizer.index.k
     winner = recognizer.predict(images).nearest
 
     def similarity(z: torch.Tensor) -> torch.Tensor:
@@ -90,20 +89,20 @@ def test_the_heat_map_is_of_the_winning_classs_similarity(recognizer: Recognizer
 def test_rejected_images_and_models_without_a_threshold(recognizer: Recognizer, images: ImageSet) -> None:
     from gradmix.report.explanation_page import verdict
 
-    strict = replace(recognizer, threshold=Threshold(1e6, 0.1, 9, guaranteed=True))
+    strict = recognizer.with_threshold(Threshold(1e6, 0.1, 9, guaranteed=True))
     found = strict.explain(images)[0]
     assert found.label == "unknown"
     assert "unknown: most like" in verdict(found)
-    never = replace(recognizer, threshold=Threshold(float("-inf"), 0.1, 1, guaranteed=False))
+    never = recognizer.with_threshold(Threshold(float("-inf"), 0.1, 1, guaranteed=False))
     found = never.explain(images)[0]
     assert found.known
     assert "rejects nothing" in verdict(found)
-    assert json.loads(json.dumps(found.plain()))["threshold"] is None
+    assert json.loads(json.dumps(found.to_dict()))["threshold"] is None
 
 
 def test_an_enrolled_class_shows_its_own_pictures_and_threshold(recognizer: Recognizer) -> None:
     crosses = tiny_images(2, ("cross",), seed=3)
-    known = recognizer.enrolled("cross", crosses)
+    known = recognizer.enroll("cross", crosses)
     for i, found in enumerate(known.explain(crosses, classes=4, neighbours=5)):
         (cross,) = [c for c in found.classes if c.name == "cross"]
         assert len(cross.neighbours) == 2

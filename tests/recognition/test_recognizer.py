@@ -119,6 +119,8 @@ def test_weights_to_start_from_are_not_read_again(tmp_path: Path) -> None:
     save(recognizer, tmp_path / "m.safetensors")
     start.unlink()
     loaded = load(tmp_path / "m.safetensors")
+    assert not loaded.network.training
+    assert str(start) not in json.dumps(header_of(tmp_path / "m.safetensors"))  # a name of this machine
     images = tiny_images(2)
     assert torch.equal(loaded.predict(images).score, recognizer.predict(images).score)
 
@@ -166,15 +168,22 @@ def test_foreign_files_are_refused(saved: Path) -> None:
     with pytest.raises(UserError, match="published weights go into --init"):
         load(saved.parent / "other.safetensors")
     for header, message in [
-        (json.dumps(about | {"format": 99}), "model format 99; this version of gradmix reads 1"),
+        (
+            json.dumps(about | {"format": 99}),
+            "model format 99, of a newer gradmix .* reads up to 2: pip install --upgrade gradmix",
+        ),
         ("{", "header is damaged"),
         ("[1]", "header is damaged"),
         (json.dumps({"format": 1}), "not a whole gradmix model"),
         (json.dumps(about | {"class_names": ["a"]}), "not a whole gradmix model|label"),
-        (json.dumps(about | {"threshold": 3}), "not a whole gradmix model"),
+        (json.dumps(about | {"format": 0}), "model format 0; this version of gradmix reads up to 2"),
+        (json.dumps(about | {"decision": about["decision"] | {"threshold": 3}}), "not a whole gradmix model"),
+        (json.dumps(about | {"decision": about["decision"] | {"detector": "mpls"}}), "did you mean 'mls'"),
+        (json.dumps(about | {"decision": about["decision"] | {"class_bias": [0.0]}}), "1 class biases but 3"),
         (json.dumps(about | {"normalizer": {"mean": 1, "std": 2}}), "not a whole gradmix model"),
-        (json.dumps(about | {"recipe": {"encoder": "resnet18"}}), "not a whole gradmix model"),
-        (json.dumps(about | {"recipe": {"encodr": "resnet18"}}), "did you mean 'encoder'"),
+        (json.dumps(about | {"network": {"encoder": "resnet18"}}), "description of the network is not one"),
+        (json.dumps(about | {"network": about["network"] | {"encoder": "vit"}}), "needs the encoder 'vit'"),
+        (json.dumps(about | {"network": about["network"] | {"feature_dim": 10**9}}), "is not a whole"),
     ]:
         rewrite(saved, {"gradmix": header})
         with pytest.raises(UserError, match=message) as error:

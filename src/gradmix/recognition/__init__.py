@@ -1,30 +1,54 @@
-"""The trained model in use: features, index, threshold, and one file that holds them all."""
+"""The trained model in use: features, decision, evidence, and one file that holds them all.
 
-from .build import build_recognizer, hold_out
-from .discover import Discovery, Group
-from .explain import ClassEvidence, Explanation, Neighbour
-from .extract import extract
-from .feature_cache import cached_extract
-from .fit import fit, fit_together
-from .model_file import load, save
-from .model_update import update_model
-from .recognizer import Predictions, Recognizer
+Imported when first used, so that opening a model and naming an image does not import what trains one.
+"""
 
-__all__ = [
-    "ClassEvidence",
-    "Discovery",
-    "Explanation",
-    "Group",
-    "Neighbour",
-    "Predictions",
-    "Recognizer",
-    "build_recognizer",
-    "cached_extract",
-    "extract",
-    "fit",
-    "fit_together",
-    "hold_out",
-    "load",
-    "save",
-    "update_model",
-]
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..detection import Predictions as Predictions
+    from .build import build_recognizer as build_recognizer
+    from .build import fit as fit
+    from .build import fit_distributed as fit_distributed
+    from .build import hold_out as hold_out
+    from .discover import Discovery as Discovery
+    from .discover import Group as Group
+    from .explain import ClassEvidence as ClassEvidence
+    from .explain import Explanation as Explanation
+    from .explain import Neighbour as Neighbour
+    from .features import cached_extract as cached_extract
+    from .features import extract as extract
+    from .model_file import load as load
+    from .model_file import save as save
+    from .model_file import update_model as update_model
+    from .recognizer import Recognizer as Recognizer
+
+_FILE_OF = {
+    "ClassEvidence": "explain",
+    "Discovery": "discover",
+    "Explanation": "explain",
+    "Group": "discover",
+    "Neighbour": "explain",
+    "Predictions": "recognizer",
+    "Recognizer": "recognizer",
+    "build_recognizer": "build",
+    "cached_extract": "features",
+    "extract": "features",
+    "fit": "build",
+    "fit_distributed": "build",
+    "hold_out": "build",
+    "load": "model_file",
+    "save": "model_file",
+    "update_model": "model_file",
+}
+
+__all__ = [*_FILE_OF]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _FILE_OF:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(importlib.import_module(f".{_FILE_OF[name]}", __name__), name)

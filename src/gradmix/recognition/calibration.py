@@ -1,19 +1,20 @@
-"""The threshold of a recognizer: from which images it is set, and how it is set anew.
+"""The decision of a recognizer: by which score, and from which images its threshold is set.
 
 In order of preference:
 
-1. Images held out of training (``holdout`` in the recipe, or given to :func:`calibrated_on`). Their features
-   are kept in the model, so that the threshold can be set again, at another rate or against another index,
-   without the images. Against any index they were not used to build, the conformal promise holds.
-2. Otherwise the training images, each left out of its own neighbours. The network has seen them, so they
+1. Images held out of training (``holdout`` in the recipe, or given to :func:`calibrate_on`). What the network
+   says about them is kept in the model, so that the threshold can be set again, at another rate, for another
+   score or against another index, without the images. Against any index they were not used to build, the
+   conformal promise holds.
+2. Otherwise the training images; for neighbours, each left out of its own. The network has seen them, so they
    score higher than new ones: nothing is promised, and ``Threshold.held_out`` is False.
 
 A class enrolled later has few images, all of them in the index, and a network not trained for it: it is given
-a head start (:mod:`.head_start`), and its images still score lower than those of trained classes. Images
-taken for it are accepted from min(t, t_own) on: t is the threshold of the trained classes, whose promise
-stands as it was, and t_own the conformal threshold of the enrolled images, each left out in turn, at rate
-max(α, 1/(m+1)) for the m of them that are then taken for their own class; a single image leaves t. So the
-more images of a class are enrolled, the nearer it comes to the rate asked for; a rule, not a guarantee.
+a bias (:mod:`.class_bias`), and its images still score lower than those of trained classes. Images taken for
+it are accepted from min(t, t_own) on: t is the threshold of the trained classes, whose promise stands as it
+was, and t_own the conformal threshold of the enrolled images, each left out in turn, at rate max(α, 1/(m+1))
+for the m of them that are then taken for their own class; a single image leaves t. So the more images of a
+class are enrolled, the nearer it comes to the rate asked for; a rule, not a guarantee.
 """
 
 from __future__ import annotations
@@ -28,9 +29,19 @@ import torch
 from torch import Tensor
 
 from ..data import ImageSet
-from ..detection import KNN, ClassThreshold, Outputs, Threshold, calibrate
+from ..detection import (
+    KNN,
+    ClassThreshold,
+    Decision,
+    Detector,
+    Outputs,
+    Scores,
+    Threshold,
+    calibrate,
+    make_detector,
+)
 from ..errors import UserError
-from .head_start import head_starts, known_similarity, left_out_similarity, scores_of, scores_with_head_start
+from .class_bias import compute_class_bias, known_similarity, left_out_similarity
 
 if TYPE_CHECKING:
     from .recognizer import Recognizer
@@ -38,68 +49,136 @@ if TYPE_CHECKING:
 _SAME_IMAGE = 1 - 1e-6  # the cosine of two runs of the network over one image, rounding included
 
 
-def known_threshold(
-    knn: KNN,
+def set_decision(
+    detector: Detector,
     classes: int,
+    train: Outputs | None,
     held_out: Outputs | None,
     false_reject: float,
     per_class: bool = False,
     enrolled: Sequence[int] = (),
-    head_start: Sequence[float] = (),
-) -> Threshold:
-    """The threshold of an index of ``classes``: from held-out features, else from its own images, as above.
+    biased: bool = True,
+) -> Decision:
+    """Return the decision by a fitted detector of ``classes``: its class bias and its threshold, as above.
 
-    ``enrolled`` are the labels of classes that the network was not trained for.
+    ``train``: what the network says about the training images; neighbours remember theirs and need none.
+    ``enrolled`` are the labels of classes that the network was not trained for; ``biased``: with their bias.
     """
+    if isinstance(detector, KNN):
+        bias = compute_class_bias(detector, held_out, enrolled) if biased else ()
+        return _decide_by_neighbours(detector, classes, held_out, false_reject, per_class, enrolled, bias)
+    source = train if held_out is None else held_out
+    assert source is not None
+    known = detector.score(source)
+    labels = known.label if per_class else None
+    held = held_out is not None
+    threshold = calibrate(known.score, false_reject, labels=labels, num_classes=classes, held_out=held)
+    return Decision(detector, threshold)
+
+
+def _decide_by_neighbours(
+    knn: KNN,
+    classes: int,
+    held_out: Outputs | None,
+    false_reject: float,
+    per_class: bool,
+    enrolled: Sequence[int],
+    bias: tuple[float, ...],
+) -> Decision:
+    accept_all = Threshold(-math.inf, false_reject, 0, guaranteed=False, held_out=False, per_class=per_class)
+    decision = Decision(knn, accept_all, bias)
     # A copy of all features: not needed, and not made, for the plain case of a large index.
     index = knn.state() if held_out is None or enrolled else {}
     if held_out is not None:
-        known = scores_with_head_start(knn, held_out.features, head_start)
+        known = decision.scores(held_out)
     elif len(index["labels"]) < 2:  # one image cannot be left out of itself
-        return Threshold(-math.inf, false_reject, 0, guaranteed=False, held_out=False, per_class=per_class)
-    elif not enrolled or len(enrolled) == classes:
-        known = knn.leave_one_out()
+        return decision
     else:
-        trained = [c for c in range(classes) if c not in enrolled]
-        known = scores_of(knn, known_similarity(knn, index, None, trained)[0], head_start)
+        known = _left_out_scores(decision, index, classes, enrolled)
     labels = known.label if per_class else None
     base = calibrate(
         known.score, false_reject, labels=labels, num_classes=classes, held_out=held_out is not None
     )
     if not enrolled:
-        return base
+        return replace(decision, threshold=base)
     by_class = list(base.by_class or [ClassThreshold(base.value, base.n, base.guaranteed)] * classes)
     for label in enrolled:
-        many = int((index["labels"] == label).sum())
+        count = int((index["labels"] == label).sum())
         value = by_class[label].value
-        if many > 1:
-            found = scores_of(knn, left_out_similarity(knn, index, label), head_start)
+        if count > 1:
+            found = decision.scores_of_classes(left_out_similarity(knn, index, label))
             value = _own_threshold(found.score[found.label == label], false_reject, value)
-        by_class[label] = ClassThreshold(value, many, guaranteed=False)
-    return replace(base, by_class=tuple(by_class))
+        by_class[label] = ClassThreshold(value, count, guaranteed=False)
+    return replace(decision, threshold=replace(base, by_class=tuple(by_class)))
 
 
-def recalibrated(
+def _left_out_scores(
+    decision: Decision, index: dict[str, Tensor], classes: int, enrolled: Sequence[int]
+) -> Scores:
+    """Score the training images (of trained classes, if any), each left out of its own neighbours."""
+    knn = decision.detector
+    assert isinstance(knn, KNN)
+    if not enrolled or len(enrolled) == classes:
+        return knn.leave_one_out()
+    trained = [c for c in range(classes) if c not in enrolled]
+    return decision.scores_of_classes(known_similarity(knn, index, None, trained)[0])
+
+
+def recalibrate(
     recognizer: Recognizer, false_reject: float | None = None, per_class: bool | None = None
 ) -> Recognizer:
-    """The same model with its threshold set anew; None keeps the rate, or the kind, that it has."""
+    """Return the same model with its threshold set anew; None keeps the rate, or the kind, that it has."""
+    return _with_decision_by(recognizer, recognizer.decision.detector, false_reject, per_class)
+
+
+def choose_detector(recognizer: Recognizer, name: str) -> Recognizer:
+    """Return the same model deciding by another score, with a threshold of its own at the same rate.
+
+    The detector learns from the training features that the model holds; no images are needed.
+    """
+    kind, _, how = name.partition(":")
+    if kind == KNN.name:
+        now = recognizer.decision.detector
+        knn = recognizer.index.with_settings(**({"normalize": how} if how else {}))
+        if isinstance(now, KNN) and now.settings() == knn.settings():
+            return recognizer
+        return _with_decision_by(recognizer, knn)
+    detector = make_detector(name)
+    if detector.name == recognizer.decision.detector.name:
+        return recognizer
+    if recognizer.calibration is None:
+        raise UserError(
+            f"detector {name} needs a threshold of its own, and the model holds no held-out images to set it "
+            "with; give it some: gradmix calibrate RUN --images FOLDER"
+        )
+    detector.fit(recognizer.training_outputs(detector), len(recognizer.class_names))
+    return _with_decision_by(recognizer, detector)
+
+
+def _with_decision_by(
+    recognizer: Recognizer,
+    detector: Detector,
+    false_reject: float | None = None,
+    per_class: bool | None = None,
+) -> Recognizer:
     now = recognizer.threshold
-    enrolled = recognizer.enrolled_labels
-    head_start = head_starts(recognizer.knn, recognizer.calibration, enrolled)
-    threshold = known_threshold(
-        recognizer.knn,
+    held_out, train = recognizer.held_out_outputs(detector), None
+    if held_out is None and not isinstance(detector, KNN):
+        train = recognizer.training_outputs(detector, to_score=True)
+    decision = set_decision(
+        detector,
         len(recognizer.class_names),
-        recognizer.calibration,
+        train,
+        held_out,
         now.false_reject if false_reject is None else false_reject,
         now.per_class if per_class is None else per_class,
-        enrolled,
-        head_start,
+        recognizer.enrolled_labels,
     )
-    return replace(recognizer, threshold=threshold, head_start=head_start)
+    return replace(recognizer, decision=decision)
 
 
 def rejects_nothing(t: Threshold) -> str:
-    """One line where there are too few images for a threshold, so that all is accepted; else ""."""
+    """Return one line if there are too few images for a threshold, so that all is accepted; else ""."""
     if t.guaranteed:
         return ""
     return (
@@ -108,13 +187,13 @@ def rejects_nothing(t: Threshold) -> str:
     )
 
 
-def calibrated_on(
+def calibrate_on(
     recognizer: Recognizer,
     images: ImageSet,
     false_reject: float | None = None,
     per_class: bool | None = None,
 ) -> Recognizer:
-    """The same model, its threshold set with labelled ``images`` of known classes that it never saw.
+    """Return the same model, its threshold set with labelled ``images`` of known classes that it never saw.
 
     They replace the held-out images of before. Some that are in the index already are warned of.
     """
@@ -129,20 +208,20 @@ def calibrated_on(
             "calibration needs images of known classes, each with its class; sort them in folders"
         )
     outputs = recognizer.outputs(images, "features of the calibration images")
-    place = torch.tensor([recognizer.class_names.index(name) for name in images.class_names])
-    seen = recognizer.knn.neighbours(outputs.features, 1).similarity[:, 0] >= _SAME_IMAGE
+    label_of = torch.tensor([recognizer.class_names.index(name) for name in images.class_names])
+    seen = recognizer.index.neighbours(outputs.features, 1).similarity[:, 0] >= _SAME_IMAGE
     if bool(seen.any()):
         warnings.warn(
             f"{int(seen.sum())} of the {len(images)} calibration images seem to be among the images that the "
             "model was made of; the promise holds only for images that it never saw",
             stacklevel=2,
         )
-    held_out = Outputs(outputs.features, place[outputs.labels])
-    return recalibrated(replace(recognizer, calibration=held_out), false_reject, per_class)
+    held_out = replace(outputs, labels=label_of[outputs.labels])
+    return recalibrate(replace(recognizer, calibration=held_out), false_reject, per_class)
 
 
 def _own_threshold(own: Tensor, false_reject: float, of_all: float) -> float:
-    """min(t, t_own) of an enrolled class, from its images that are taken for it; see the top of this file."""
+    """Return min(t, t_own) of an enrolled class, from its images that are taken for it; see the module."""
     if not len(own):
         return of_all
     return min(of_all, calibrate(own, max(false_reject, 1 / (len(own) + 1))).value)

@@ -1,31 +1,32 @@
-"""Teach a recognizer a class, or make it forget one, without training: both return a new recognizer."""
+"""Teach a recognizer a class, or make it forget one, without training: both return a new recognizer.
+
+Both change the index of training features, and so need a decision by neighbours: the logits of a trained head
+are of the classes that it was trained on, and no others.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
 from ..data import ImageSet
-from ..detection import KNN, Outputs
+from ..detection import KNN, UNKNOWN_NAME, Outputs
 from ..detection.bank import unit_rows
 from ..detection.outputs import require_finite
 from ..errors import UserError, choose
-from .calibration import recalibrated
-from .class_names import check_name
-from .gallery import Gallery
-
-if TYPE_CHECKING:
-    from .recognizer import Recognizer
+from .calibration import recalibrate
+from .recognizer import Gallery, Recognizer
 
 
-def enrolled(recognizer: Recognizer, name: str, images: ImageSet, add: bool = False) -> Recognizer:
-    """The features of ``images`` (one or more) go into the index as class ``name``; the threshold is reset.
+def enroll(recognizer: Recognizer, name: str, images: ImageSet, add: bool = False) -> Recognizer:
+    """Add the features of ``images`` (one or more) to the index as class ``name``; reset the threshold.
 
     A name that is there already is refused, for two classes under one name could never be told apart
     again; with ``add`` the images join those of the class. Labels of ``images`` do not matter.
     """
+    knn = _neighbours(recognizer)
     exists = name in recognizer.class_names
     check_name(name)
     if exists and not add:
@@ -37,7 +38,7 @@ def enrolled(recognizer: Recognizer, name: str, images: ImageSet, add: bool = Fa
         raise UserError(f"no images to enroll as '{name}'; one is enough, five to twenty are better")
     features = recognizer.outputs(images, f"features of '{name}'").features.cpu()
     new = unit_rows(require_finite(features, "features"))
-    index = recognizer.knn.state()
+    index = recognizer.index.state()
     label = recognizer.class_names.index(name) if exists else len(recognizer.class_names)
     class_names = recognizer.class_names if exists else (*recognizer.class_names, name)
     state = {
@@ -45,44 +46,51 @@ def enrolled(recognizer: Recognizer, name: str, images: ImageSet, add: bool = Fa
         "labels": torch.cat([index["labels"], torch.full((len(new),), label)]),
         "num_classes": torch.tensor([len(class_names)]),
     }
-    gallery = recognizer.gallery.joined(
-        Gallery.of(recognizer.fitted(images)), len(index["labels"]), len(images)
+    if "lengths" in index:
+        state["lengths"] = torch.cat(
+            [index["lengths"], torch.linalg.vector_norm(features.double(), dim=1).float()]
+        )
+    gallery = recognizer.gallery.join(
+        Gallery.of(recognizer.convert(images)), len(index["labels"]), len(images)
     )
     known = replace(
         recognizer,
-        knn=KNN.from_state(state, recognizer.knn.settings()),
+        **_with_index(recognizer, knn, state),
         class_names=class_names,
         gallery=gallery,
         enrolled_names=recognizer.enrolled_names if exists else (*recognizer.enrolled_names, name),
     )
-    return recalibrated(known)
+    return recalibrate(known)
 
 
-def forgotten(recognizer: Recognizer, name: str) -> Recognizer:
-    """Without class ``name``: its images leave the index, the held-out ones and the pictures.
+def forget(recognizer: Recognizer, name: str) -> Recognizer:
+    """Remove class ``name``: its images leave the index, the held-out ones and the pictures.
 
     What the network learned from them, if it was trained on them, stays in its weights.
     """
     choose("class", name, recognizer.class_names)
     if len(recognizer.class_names) == 1:
         raise UserError(f"'{name}' is the last class of the model; delete the model's file instead")
+    knn = _neighbours(recognizer)
     gone = recognizer.class_names.index(name)
-    index = recognizer.knn.state()
+    index = recognizer.index.state()
     keep = index["labels"] != gone
     state = {
         "features": index["features"][keep],
-        "labels": _closed_up(index["labels"][keep], gone),
+        "labels": _close_gap(index["labels"][keep], gone),
         "num_classes": torch.tensor([len(recognizer.class_names) - 1]),
     }
+    if "lengths" in index:
+        state["lengths"] = index["lengths"][keep]
     known = replace(
         recognizer,
-        knn=KNN.from_state(state, recognizer.knn.settings()),
+        **_with_index(recognizer, knn, state),
         class_names=tuple(n for n in recognizer.class_names if n != name),
         calibration=_without(recognizer.calibration, gone),
         gallery=recognizer.gallery.select(keep),
         enrolled_names=tuple(n for n in recognizer.enrolled_names if n != name),
     )
-    return recalibrated(known)
+    return recalibrate(known)
 
 
 def _without(held_out: Outputs | None, gone: int) -> Outputs | None:
@@ -91,9 +99,38 @@ def _without(held_out: Outputs | None, gone: int) -> Outputs | None:
     keep = held_out.labels != gone
     if not bool(keep.any()):
         return None
-    return Outputs(held_out.features[keep], _closed_up(held_out.labels[keep], gone))
+    # The logits of the trained head are no longer those of the classes that are left.
+    return Outputs(held_out.features[keep], _close_gap(held_out.labels[keep], gone))
 
 
-def _closed_up(labels: torch.Tensor, gone: int) -> torch.Tensor:
-    """Labels without ``gone``: those above move down by one."""
+def _close_gap(labels: torch.Tensor, gone: int) -> torch.Tensor:
+    """Return the labels without ``gone``: those above move down by one."""
     return torch.where(labels > gone, labels - 1, labels)
+
+
+def _neighbours(recognizer: Recognizer) -> KNN:
+    """Return the detector if it decides by neighbours; else raise one line about how to have it so."""
+    detector = recognizer.decision.detector
+    if not isinstance(detector, KNN):
+        raise UserError(
+            f"this model decides by '{detector.name}', which knows only the classes the network was trained "
+            "on; let it decide by neighbours first: gradmix calibrate RUN --detector knn"
+        )
+    return detector
+
+
+def _with_index(recognizer: Recognizer, knn: KNN, state: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """Return the fields of a recognizer whose index is ``state``, with a detector like ``knn`` on it."""
+    index = KNN.from_state(state, recognizer.index.settings())
+    return {
+        "index": index,
+        "decision": replace(recognizer.decision, detector=index.with_settings(**knn.settings())),
+    }
+
+
+def check_name(name: str) -> None:
+    """Raise UserError for a class name that cannot be printed, or that is the answer for all others."""
+    if not name.strip() or not name.isprintable():
+        raise UserError(f"a class needs a name that can be printed, not {name!r}")
+    if name == UNKNOWN_NAME:
+        raise UserError(f"no class can be called '{UNKNOWN_NAME}': that is the answer for all others")

@@ -1,7 +1,8 @@
 """Why an image was named, or rejected: where the network looked, and at which training images it was near.
 
-The label is argmax_c d_c, d_c the sum of the k largest cosines to images of class c. So the heat map is
-LayerCAM of d_c of the winning class, and the evidence are the images whose cosines were summed.
+The heat map is LayerCAM of what speaks for the class that the image is taken for: where neighbours decide,
+d_c, the sum of the k largest cosines to images of class c; where logits decide, the logit of c. The evidence
+are the nearest training images in both cases.
 """
 
 from __future__ import annotations
@@ -16,12 +17,11 @@ from torch.nn import functional as F
 
 from ..attribution import LayerCAM
 from ..data import ImageSet
+from ..detection import KNN, add_bias
 from ..detection.bank import unit_rows
 from ..errors import UserError
 from ..models import Network
 from ..progress import progress
-from .class_names import UNKNOWN_NAME
-from .head_start import lifted
 
 if TYPE_CHECKING:
     from .recognizer import Recognizer
@@ -31,7 +31,7 @@ _IMAGES_AT_ONCE = 64  # a gradient needs all activations of a batch
 
 @dataclass(frozen=True, eq=False)
 class Neighbour:
-    """A training image: its place in the index, its cosine, where it came from and what it looks like."""
+    """A training image: its row in the index, its cosine, where it came from and what it looks like."""
 
     index: int
     similarity: float
@@ -43,13 +43,13 @@ class Neighbour:
 class ClassEvidence:
     """How near an image is to one class: ``similarity`` is d_c / k, the mean cosine of the k nearest.
 
-    An enrolled class competes with ``similarity`` + ``head_start``.
+    An enrolled class competes with ``similarity`` + ``class_bias``.
     """
 
     name: str
     similarity: float
     neighbours: tuple[Neighbour, ...]
-    head_start: float = 0.0
+    class_bias: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +72,8 @@ class Explanation:
     def known(self) -> bool:
         return self.score >= self.threshold
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON can hold it: everything but the pixels."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the pixels, as JSON can hold it."""
         return {
             "source": self.source,
             "label": self.label,
@@ -84,7 +84,7 @@ class Explanation:
                 {
                     "name": c.name,
                     "similarity": c.similarity,
-                    "head_start": c.head_start,
+                    "class_bias": c.class_bias,
                     "neighbours": [
                         {"index": n.index, "similarity": n.similarity, "source": n.source}
                         for n in c.neighbours
@@ -99,42 +99,41 @@ class Explanation:
 def explain(
     recognizer: Recognizer, images: ImageSet, classes: int = 3, neighbours: int = 3
 ) -> list[Explanation]:
-    """One explanation an image, with its ``classes`` nearest classes and their nearest training images."""
+    """Explain each image with its ``classes`` nearest classes and their nearest training images."""
     if classes < 1 or neighbours < 1:
         raise UserError(f"explain needs at least 1 class and 1 neighbour, not {classes} and {neighbours}")
-    fitted = recognizer.fitted(images)
+    ready = recognizer.convert(images)
     outputs = recognizer.outputs(images)
-    scores = recognizer.scores(outputs)
-    thresholds = recognizer.threshold.of(scores.label)
-    known = recognizer.threshold.accepts(scores.score, scores.label)
-    d = recognizer.knn.class_similarity(outputs.features)
-    d, unlifted = lifted(d, recognizer.head_start), d
-    top = d.topk(min(classes, d.shape[1]), dim=1)
-    index = recognizer.knn.state()
-    heat = heat_maps(recognizer, fitted)
+    decision = recognizer.decision
+    decided = decision.decide(outputs, recognizer.class_names)
+    values = decision.class_scores(outputs)
+    top = values.topk(min(classes, values.shape[1]), dim=1).indices
+    similarities = recognizer.index.class_similarity(outputs.features)
+    index = recognizer.index.state()
+    heat = heat_maps(recognizer, ready)
     unit = unit_rows(outputs.features)
+    k = recognizer.index.k
+    labels = decided.names()
     found = []
     for i in range(len(images)):
-        name = recognizer.class_names[int(scores.label[i])]
         evidence = []
-        for label in top.indices[i].tolist():
-            similarity = float(unlifted[i, label])
+        for label in top[i].tolist():
+            similarity = float(similarities[i, label])
             if similarity > -math.inf:
                 near = _nearest_of_class(unit[i : i + 1], index, label, neighbours)
                 shown = tuple(
-                    _neighbour(recognizer, place, cosine)
-                    for place, cosine in zip(near[0][0].tolist(), near[1][0].tolist(), strict=True)
+                    _neighbour(recognizer, row, cosine)
+                    for row, cosine in zip(near[0][0].tolist(), near[1][0].tolist(), strict=True)
                 )
-                mean = similarity / recognizer.knn.k
-                start = recognizer.head_start[label] / recognizer.knn.k if recognizer.head_start else 0.0
-                evidence.append(ClassEvidence(recognizer.class_names[label], mean, shown, start))
+                bias = decision.class_bias[label] / k if decision.class_bias else 0.0
+                evidence.append(ClassEvidence(recognizer.class_names[label], similarity / k, shown, bias))
         found.append(
             Explanation(
-                fitted.images[i],
+                ready.images[i],
                 images.sources[i] if images.sources else "",
-                name if bool(known[i]) else UNKNOWN_NAME,
-                float(scores.score[i]),
-                float(thresholds[i]),
+                labels[i],
+                float(decided.score[i]),
+                float(decided.threshold[i]),
                 heat[i],
                 tuple(evidence),
             )
@@ -142,64 +141,73 @@ def explain(
     return found
 
 
-def heat_maps(recognizer: Recognizer, fitted: ImageSet) -> Tensor:
-    """(N, H, W) in [0, 1]: LayerCAM of d_c of the winning class c, at the layers that the method looks at."""
+def heat_maps(recognizer: Recognizer, images: ImageSet) -> Tensor:
+    """Return (N, H, W) in [0, 1]: LayerCAM of the winning class's score, at the layers of the method.
+
+    ``images`` are of the network's size and channels.
+    """
     network = recognizer.network
     device = next(network.parameters()).device
-    layers = getattr(recognizer.recipe.objective, "layers", None) or last_layer(network)
-    cam = LayerCAM(network, layers, normalize="per_image")
-    index = recognizer.knn.state()
+    cam = LayerCAM(network, recognizer.layers or last_layer(network), normalize="per_image")
+    by_neighbours = isinstance(recognizer.decision.detector, KNN) or network.classifier is None
+    index = recognizer.index.state()
     network.eval()
+
+    def similarity(z: Tensor) -> Tensor:
+        """Return d_c(z): the neighbours are those of z itself, so one forward pass is enough."""
+        unit = F.normalize(network.features(z), dim=1)
+        nearest = _nearest_of_winner(recognizer, unit.detach().cpu(), index)
+        return torch.einsum("nd,nkd->n", unit, nearest.to(unit))
+
+    def logit(z: Tensor) -> Tensor:
+        logits = network.logits(z)
+        assert logits is not None
+        return logits.amax(dim=1)
+
     maps = []
-    with progress("heat maps", len(fitted)) as advance:
-        for first in range(0, len(fitted), _IMAGES_AT_ONCE):
-            some = fitted.images[first : first + _IMAGES_AT_ONCE].to(device)
+    with progress("heat maps", len(images)) as advance:
+        for first in range(0, len(images), _IMAGES_AT_ONCE):
+            some = images.images[first : first + _IMAGES_AT_ONCE].to(device)
             ready = recognizer.normalizer(some).contiguous(memory_format=torch.channels_last)
-
-            def similarity(z: Tensor) -> Tensor:
-                """d_c(z): the neighbours are those of z itself, so one forward pass is enough."""
-                unit = F.normalize(network.features(z), dim=1)
-                nearest = _winners_neighbours(recognizer, unit.detach().cpu(), index)
-                return torch.einsum("nd,nkd->n", unit, nearest.to(unit))
-
-            maps.append(cam(ready, similarity).cpu())
+            maps.append(cam(ready, similarity if by_neighbours else logit).cpu())
             advance(len(some))
     if not maps:
-        return torch.zeros(0, *fitted.images.shape[-2:])
+        return torch.zeros(0, *images.images.shape[-2:])
     heat = torch.cat(maps)
     return heat / heat.amax((1, 2), keepdim=True).clamp(min=torch.finfo(heat.dtype).tiny)
 
 
 def last_layer(network: Network) -> tuple[str, ...]:
-    """The encoder's deepest named stage: where to look when a method names no layers."""
+    """Return the encoder's deepest named stage, for methods that name no layers."""
     names = list(getattr(network.encoder, "layer_names", {}))
     if not names:
         raise UserError("heat maps need a layer that gives feature maps (N, K, h, w); this encoder has none")
     return (names[-1],)
 
 
-def _winners_neighbours(recognizer: Recognizer, unit: Tensor, index: dict[str, Tensor]) -> Tensor:
-    """(n, d) unit queries -> (n, k, d): the k nearest images of argmax_c d_c; zeros fill up small classes."""
-    winner = lifted(recognizer.knn.class_similarity(unit), recognizer.head_start).argmax(dim=1)
-    nearest = unit.new_zeros(len(unit), recognizer.knn.k, unit.shape[1])
+def _nearest_of_winner(recognizer: Recognizer, unit: Tensor, index: dict[str, Tensor]) -> Tensor:
+    """Return (n, k, d), the k nearest images of argmax_c d_c of unit queries (n, d); zeros fill up."""
+    values = add_bias(recognizer.index.class_similarity(unit), recognizer.decision.class_bias)
+    winner = values.argmax(dim=1)
+    nearest = unit.new_zeros(len(unit), recognizer.index.k, unit.shape[1])
     for label in sorted(set(winner.tolist())):
         of_class = winner == label
-        places, _ = _nearest_of_class(unit[of_class], index, label, recognizer.knn.k)
-        nearest[of_class, : places.shape[1]] = index["features"][places].to(unit)
+        rows, _ = _nearest_of_class(unit[of_class], index, label, recognizer.index.k)
+        nearest[of_class, : rows.shape[1]] = index["features"][rows].to(unit)
     return nearest
 
 
 def _nearest_of_class(
     unit: Tensor, index: dict[str, Tensor], label: int, count: int
 ) -> tuple[Tensor, Tensor]:
-    """(n, d) unit queries -> the nearest images of one class: places in the index, cosines; (n, ≤ count)."""
-    places = (index["labels"] == label).nonzero()[:, 0]
-    similarity = unit @ index["features"][places].T
-    near = similarity.topk(min(count, len(places)), dim=1)
-    return places[near.indices], near.values.clamp(-1.0, 1.0)
+    """Return rows of the index and cosines (n, ≤ count) of the images of one class nearest to (n, d)."""
+    rows = (index["labels"] == label).nonzero()[:, 0]
+    similarity = unit @ index["features"][rows].T
+    near = similarity.topk(min(count, len(rows)), dim=1)
+    return rows[near.indices], near.values.clamp(-1.0, 1.0)
 
 
-def _neighbour(recognizer: Recognizer, place: int, cosine: float) -> Neighbour:
+def _neighbour(recognizer: Recognizer, row: int, cosine: float) -> Neighbour:
     gallery = recognizer.gallery
-    source = gallery.sources[place] if gallery.sources else f"training image {place}"
-    return Neighbour(place, cosine, source, None if gallery.pictures is None else gallery.pictures[place])
+    source = gallery.sources[row] if gallery.sources else f"training image {row}"
+    return Neighbour(row, cosine, source, None if gallery.pictures is None else gallery.pictures[row])

@@ -2,134 +2,265 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
-from ..data import UNKNOWN, ImageSet, load_image_files
-from ..detection import KNN, Outputs, Scores, Threshold
-from ..detection.outputs import clamp_to_finite
-from ..models import Network
-from ..training import Recipe
+from ..data import ImageFormat, ImageSet, load_image_files
+from ..detection import KNN, Decision, Detector, Outputs, Predictions, Scores, Threshold
+from ..errors import UserError
+from ..models import Network, NetworkSpec
 from ..views import Normalizer
-from .calibration import calibrated_on, recalibrated
-from .class_names import UNKNOWN_NAME
-from .discover import Discovery, discover
-from .enroll import enrolled, forgotten
-from .explain import Explanation, explain, heat_maps
-from .feature_cache import cached_extract
-from .gallery import Gallery
-from .head_start import scores_with_head_start
+from .features import cached_extract
+
+if TYPE_CHECKING:
+    from .discover import Discovery
+    from .explain import Explanation
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """``label`` (N,) known class or -1, ``nearest`` (N,) the known class it looks most like, ``score``."""
+LARGEST_PICTURE = 32
+MOST_PICTURE_BYTES = 16 * 2**20
 
-    label: Tensor
-    nearest: Tensor
-    score: Tensor
-    class_names: tuple[str, ...]
 
-    def names(self) -> list[str]:
-        """Class names, "unknown" where rejected."""
-        return [self.class_names[i] if i >= 0 else UNKNOWN_NAME for i in self.label.tolist()]
+@dataclass(frozen=True, eq=False)
+class Gallery:
+    """Small pictures of the training images, so that a model can show what an image looks like.
+
+    A model is used where its training images are not, so names of files alone would often show nothing. At
+    most 32 × 32 pixels, and only while all of them together stay below 16 MB (5,461 color images): above,
+    only the names are kept. :meth:`Recognizer.without_pictures` drops them before a model is given away.
+
+    ``pictures`` (M, C, h, w) uint8 or None, ``sources`` M names or none, in the order of the index.
+    """
+
+    pictures: Tensor | None = None
+    sources: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(images: ImageSet) -> Gallery:
+        """Make the gallery of square images that are about to be indexed."""
+        side = min(LARGEST_PICTURE, images.images.shape[-1])
+        if len(images) * images.channels * side * side > MOST_PICTURE_BYTES:
+            return Gallery(None, images.sources)
+        return Gallery(images.convert(side, None).images[:].clone(), images.sources)
+
+    def select(self, keep: Tensor) -> Gallery:
+        """Return the rows where ``keep`` (a boolean mask) is true."""
+        pictures = None if self.pictures is None else self.pictures[keep]
+        rows = keep.nonzero()[:, 0].tolist()
+        return Gallery(pictures, tuple(self.sources[i] for i in rows) if self.sources else ())
+
+    def join(self, more: Gallery, before: int, added: int) -> Gallery:
+        """Append ``added`` images to ``before``: pictures if all have them, names empty where unknown."""
+        pictures = None
+        if self.pictures is not None and more.pictures is not None:
+            pictures = torch.cat([self.pictures, more.pictures])
+            if pictures.numel() > MOST_PICTURE_BYTES:
+                pictures = None
+        if not self.sources and not more.sources:
+            return Gallery(pictures)
+        return Gallery(pictures, (*(self.sources or ("",) * before), *(more.sources or ("",) * added)))
+
+    def state(self) -> dict[str, Tensor]:
+        """Return tensors for the model file; names as UTF-8 with a zero byte between them."""
+        state = {} if self.pictures is None else {"pictures": self.pictures.contiguous()}
+        if self.sources:
+            text = "\0".join(self.sources).encode("utf-8", "surrogateescape")
+            # Not from the buffer itself: it is read-only. One byte in front, for a tensor may not be empty.
+            state["sources"] = torch.frombuffer(bytearray(b"\0" + text), dtype=torch.uint8)
+        return state
+
+    @staticmethod
+    def from_state(state: Mapping[str, Tensor], count: int) -> Gallery:
+        """Return what :meth:`state` described, for an index of ``count`` images."""
+        pictures = state.get("pictures")
+        sources: tuple[str, ...] = ()
+        if "sources" in state:
+            text = state["sources"].numpy().tobytes()[1:]
+            sources = tuple(text.decode("utf-8", "surrogateescape").split("\0"))
+        if (pictures is not None and len(pictures) != count) or len(sources) not in (0, count):
+            raise ValueError(f"pictures or names of the training images do not fit the {count} in the index")
+        return Gallery(pictures, sources)
 
 
 @dataclass(frozen=True, eq=False)
 class Recognizer:
-    """Network, nearest-neighbour index of the training images, and the score below which all is unknown."""
+    """Network, decision, and the training images' features as evidence.
+
+    ``index`` holds those features, whatever decides: explaining, enrolling and discovering rest on them, and
+    every other detector can be fitted from them. ``recipe`` says where the model comes from; nothing in use
+    depends on it.
+    """
 
     network: Network
+    spec: NetworkSpec  # what the network is built from
     normalizer: Normalizer
-    knn: KNN
-    threshold: Threshold
+    index: KNN
+    decision: Decision
     class_names: tuple[str, ...]
-    recipe: Recipe
-    calibration: Outputs | None = None  # features of held-out known images, to set the threshold again
+    layers: tuple[str, ...] = ()  # where heat maps are taken; empty: the last that gives maps
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    calibration: Outputs | None = None  # what the network says about held-out known images
     gallery: Gallery = field(default_factory=Gallery)  # what the indexed images look like
     enrolled_names: tuple[str, ...] = ()  # classes that the network was not trained for
-    head_start: tuple[float, ...] = ()  # of every class, if some are enrolled
+
+    @property
+    def threshold(self) -> Threshold:
+        return self.decision.threshold
+
+    @property
+    def image_format(self) -> ImageFormat:
+        """The size and channels of the images that the network takes."""
+        return ImageFormat(self.spec.image_size, self.spec.channels)
 
     @property
     def enrolled_labels(self) -> list[int]:
         return [self.class_names.index(name) for name in self.enrolled_names]
 
-    def fitted(self, images: ImageSet) -> ImageSet:
-        """The images in the size and channels that the network knows."""
-        return images.converted(self.recipe.views.image_size, self.recipe.views.channels)
+    def convert(self, images: ImageSet) -> ImageSet:
+        """Return the images in the size and channels that the network takes."""
+        return images.convert(self.spec.image_size, self.spec.channels)
 
     def read(self, *paths: str | Path) -> ImageSet:
-        """Unlabelled images from files and folders, in the size and channels that the network knows."""
-        views = self.recipe.views
+        """Read unlabelled images from files and folders, in the size and channels that the network takes."""
         files = [Path(path) for path in paths]
-        return load_image_files(files, size=views.image_size, channels=views.channels)[0]
+        return load_image_files(files, size=self.spec.image_size, channels=self.spec.channels)[0]
 
     def outputs(self, images: ImageSet, what: str = "features", cache: bool = False) -> Outputs:
-        """What the network says about the images; ``cache``: or said before, if it was kept on disk."""
-        found = cached_extract(self.network, self.normalizer, self.fitted(images), what, use=cache)
+        """Return the network's outputs for the images; ``cache``: from disk, if they were kept there."""
+        found = cached_extract(self.network, self.normalizer, self.convert(images), what, use=cache)
+        return found if self.logits_are_of_these_classes else replace(found, logits=None, extra={})
+
+    @property
+    def logits_are_of_these_classes(self) -> bool:
+        """Whether no class was enrolled or forgotten since the head was trained."""
+        return not self.enrolled_names and self.network.num_classes in (0, len(self.class_names))
+
+    @functools.cached_property
+    def parts(self) -> frozenset[str]:
+        """The names of what the network gives for an image, for detectors to need: a blank image tells."""
+        size, channels = self.spec.image_size, self.spec.channels
+        blank = torch.zeros((1, channels, size, size), dtype=torch.uint8)
+        return self.outputs(ImageSet(blank, torch.tensor([-1]), ())).parts
+
+    def training_outputs(self, detector: Detector, to_score: bool = False) -> Outputs:
+        """Return the network's outputs for the training images, from the features that the index holds.
+
+        They have what the detector learns from; with ``to_score``, what it scores. Refused where that cannot
+        be had from the features.
+        """
+        found = self.index.training_features()
+        if not (detector.learns or to_score):
+            return found
+        if "features" in detector.needs and not (self.index.keeps_lengths or self.network.unit_features):
+            raise UserError(
+                f"detector {detector.name} measures distances, and the index of this model, made by an "
+                "earlier version, holds directions only; use knn or mls, or train it again"
+            )
+        return self._with_logits(found, detector)
+
+    def held_out_outputs(self, detector: Detector) -> Outputs | None:
+        """Return the outputs for the held-out images, with what the detector needs; None without any."""
+        if self.calibration is None:
+            return None
+        return self._with_logits(self.calibration, detector)
+
+    @torch.no_grad()
+    def _with_logits(self, found: Outputs, detector: Detector) -> Outputs:
+        """Add logits to features that were kept without: the head is a function of the embedding."""
+        if "logits" in detector.needs and not self.logits_are_of_these_classes:
+            raise UserError(
+                f"detector {detector.name} knows only the classes the network was trained on; use knn"
+            )
         head = self.network.classifier
-        if head is not None and (self.enrolled_names or head.out_features != len(self.class_names)):
-            found = replace(found, logits=None)  # they are of the classes it was trained on, not of these
+        if "logits" in detector.needs and found.logits is None and head is not None:
+            if self.network.unit_features:
+                raise UserError(f"detector {detector.name} needs logits of the training images; use knn")
+            z = found.features.to(next(head.parameters()).device)
+            more = {name: values.float().cpu() for name, values in head.extra(z).items()}
+            found = replace(found, logits=head(z).cpu(), extra={**found.extra, **more})
+        if not detector.needs <= found.parts and detector.needs <= self.parts:
+            missing = ", ".join(sorted(detector.needs - found.parts))
+            raise UserError(
+                f"detector {detector.name} needs {missing} of each image, and of its training images the "
+                "model keeps features only; give it held-out ones: gradmix calibrate RUN --images FOLDER"
+            )
+        detector.require(found)
         return found
 
     def scores(self, outputs: Outputs) -> Scores:
-        """Score and class of what the network said: the index's own, with the head start of enrolled ones."""
-        return scores_with_head_start(self.knn, outputs.features, self.head_start)
-
-    def decisive(self, outputs: Outputs) -> tuple[Scores, float]:
-        """Scores, and the one number that they are compared with.
-
-        Where thresholds differ from class to class, the scores are margins, score − threshold, and it is 0.
-        """
-        scores = self.scores(outputs)
-        if not self.threshold.by_class:
-            return scores, self.threshold.value
-        margin = scores.score - self.threshold.of(scores.label)
-        return Scores(clamp_to_finite(margin), scores.label), 0.0
+        """Score and class of what the network said, before the threshold."""
+        return self.decision.scores(outputs)
 
     def predict(self, images: ImageSet) -> Predictions:
         """Name the images, or call them unknown; each by itself, whatever else is among them."""
-        scores = self.scores(self.outputs(images))
-        known = self.threshold.accepts(scores.score, scores.label)
-        label = scores.label.where(known, UNKNOWN)
-        return Predictions(label, scores.label, scores.score, self.class_names)
+        return self.decision.decide(self.outputs(images), self.class_names)
 
-    def recalibrated(
+    def with_detector(self, name: str) -> Recognizer:
+        """Return one that decides by another score, with a threshold of its own at the same rate."""
+        from .calibration import choose_detector
+
+        return choose_detector(self, name)
+
+    def with_threshold(self, threshold: Threshold) -> Recognizer:
+        """Return one that decides by the same score with another threshold."""
+        return replace(self, decision=replace(self.decision, threshold=threshold))
+
+    def recalibrate(
         self,
         false_reject: float | None = None,
         per_class: bool | None = None,
         images: ImageSet | None = None,
     ) -> Recognizer:
-        """With another threshold, set with known ``images`` never seen, or with those that were held out."""
+        """Return one with another threshold, set with ``images`` never seen, or with those held out."""
+        from .calibration import calibrate_on, recalibrate
+
         if images is None:
-            return recalibrated(self, false_reject, per_class)
-        return calibrated_on(self, images, false_reject, per_class)
+            return recalibrate(self, false_reject, per_class)
+        return calibrate_on(self, images, false_reject, per_class)
 
-    def enrolled(self, name: str, images: ImageSet, add: bool = False) -> Recognizer:
-        """One that knows a class more, from one image or more, without training; see :mod:`.enroll`."""
-        return enrolled(self, name, images, add)
+    def enroll(self, name: str, images: ImageSet, add: bool = False) -> Recognizer:
+        """Return one that knows a class more, from one image or more, without training."""
+        from .enroll import enroll
 
-    def forgotten(self, name: str) -> Recognizer:
-        """One that knows a class less."""
-        return forgotten(self, name)
+        return enroll(self, name, images, add)
+
+    def forget(self, name: str) -> Recognizer:
+        """Return one that knows a class less."""
+        from .enroll import forget
+
+        return forget(self, name)
+
+    def count_images(self, name: str) -> int:
+        """Return how many images of a class the index holds."""
+        return int((self.index.state()["labels"] == self.class_names.index(name)).sum())
 
     def discover(self, images: ImageSet, min_size: int = 5) -> Discovery:
-        """What it rejects among ``images``, in groups that may be classes."""
+        """Group what it rejects among ``images``: candidates for new classes."""
+        from .discover import discover
+
         return discover(self, images, min_size)
 
     def without_pictures(self) -> Recognizer:
-        """One that may be given away without showing what it was trained on."""
+        """Return one that may be given away without showing what it was trained on."""
         return replace(self, gallery=Gallery())
 
     def heat_maps(self, images: ImageSet) -> Tensor:
-        """(N, H, W) in [0, 1]: LayerCAM of d_c, the similarity to the k nearest images of the winning class.
+        """Return (N, H, W) in [0, 1]: LayerCAM of the score of the class that each image is taken for.
 
         What is explained is why an image looks like what it looks most like, whether or not it is accepted.
         """
-        return heat_maps(self, self.fitted(images))
+        from .explain import heat_maps
+
+        return heat_maps(self, self.convert(images))
 
     def explain(self, images: ImageSet, classes: int = 3, neighbours: int = 3) -> list[Explanation]:
-        """Why each image was named or rejected: heat map, nearest training images, score and threshold."""
+        """Explain why each image was named or rejected: heat map, nearest images, score and threshold."""
+        from .explain import explain
+
         return explain(self, images, classes, neighbours)

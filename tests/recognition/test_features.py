@@ -17,8 +17,8 @@ from safetensors.torch import load_file, save_file
 from gradmix.data import ImageSet, cache_root
 from gradmix.errors import UserError
 from gradmix.models import Network
-from gradmix.recognition import cached_extract, extract, feature_cache
-from gradmix.recognition.backbone import Backbone
+from gradmix.models.backbone import Backbone
+from gradmix.recognition import cached_extract, extract, features
 from gradmix.training import make_recipe
 from gradmix.training.session import build_network
 from gradmix.views import Normalizer
@@ -30,7 +30,7 @@ NORMALIZER = Normalizer((0.5,), (0.25,))
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADMIX_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("GRADMIX_CACHE_GB", raising=False)
-    monkeypatch.setattr(feature_cache, "_SECONDS_WORTH_KEEPING", -1.0)
+    monkeypatch.setattr(features, "_SECONDS_WORTH_KEEPING", -1.0)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         calls.append(len(images))
         return extract(network, normalizer, images, **more)
 
-    monkeypatch.setattr(feature_cache, "extract", counting)
+    monkeypatch.setattr(features, "extract", counting)
     return calls
 
 
@@ -95,16 +95,16 @@ def test_everything_the_answer_depends_on_makes_another_entry(runs: list[int]) -
 
 def test_other_code_is_another_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     net = network()
-    before = feature_cache.features_key(net, NORMALIZER, images())
-    sources = feature_cache._code_of(net)
+    before = features.features_key(net, NORMALIZER, images())
+    sources = features._code_of(net)
     assert sources is not None
-    assert {file.name for file in sources} >= {"network.py", "resnet.py", "normalize.py", "extract.py"}
+    assert {file.name for file in sources} >= {"network.py", "resnet.py", "normalize.py", "features.py"}
     edited = tmp_path / "resnet.py"
     edited.write_bytes(next(f for f in sources if f.name == "resnet.py").read_bytes() + b"\n# changed\n")
     monkeypatch.setattr(
-        feature_cache, "_code_of", lambda _: [edited if f.name == "resnet.py" else f for f in sources]
+        features, "_code_of", lambda _: [edited if f.name == "resnet.py" else f for f in sources]
     )
-    assert feature_cache.features_key(net, NORMALIZER, images()) != before
+    assert features.features_key(net, NORMALIZER, images()) != before
 
 
 def test_code_without_a_file_is_not_cached(monkeypatch: pytest.MonkeyPatch, runs: list[int]) -> None:
@@ -126,9 +126,9 @@ def test_the_layer_of_a_backbone_is_in_the_key() -> None:
     module = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.Conv2d(4, 4, 3))
     keys = set()
     for layer in ("0", "1"):
-        net = Network(Backbone(module, layer, channels=1, image_size=8), 4, 4, "none", 0)
+        net = Network(Backbone(module, layer, channels=1, image_size=8), 4, 4, "none")
         net.load_state_dict({name: torch.ones_like(value) for name, value in net.state_dict().items()})
-        keys.add(feature_cache.features_key(net, NORMALIZER, images()))
+        keys.add(features.features_key(net, NORMALIZER, images()))
     assert len(keys) == 2
 
 
@@ -175,7 +175,7 @@ def test_switched_off_or_not_worth_it_nothing_is_written(monkeypatch: pytest.Mon
     with monkeypatch.context() as patch:
         patch.setenv("GRADMIX_CACHE_GB", "0")
         cached_extract(net, NORMALIZER, images())
-    monkeypatch.setattr(feature_cache, "_SECONDS_WORTH_KEEPING", 60.0)
+    monkeypatch.setattr(features, "_SECONDS_WORTH_KEEPING", 60.0)
     cached_extract(net, NORMALIZER, images())
     assert not cache_root().exists()
     monkeypatch.setenv("GRADMIX_CACHE_GB", "lots")
@@ -201,14 +201,14 @@ def test_the_oldest_go_when_room_is_needed(monkeypatch: pytest.MonkeyPatch) -> N
 
 FILL = """
 import sys, torch
-from gradmix.recognition import feature_cache
-from tests.recognition.test_feature_cache import NORMALIZER, images, network
+from gradmix.recognition import features
+from tests.recognition.test_features import NORMALIZER, images, network
 torch.set_num_threads(1)
-feature_cache._SECONDS_WORTH_KEEPING = -1.0
+features._SECONDS_WORTH_KEEPING = -1.0
 net = network()
 print("ready", flush=True)
 for seed in range(int(sys.argv[1]), 100_000):
-    feature_cache.cached_extract(net, NORMALIZER, images(seed, n=200))
+    features.cached_extract(net, NORMALIZER, images(seed, n=200))
     print(seed, flush=True)
 """
 
@@ -223,6 +223,8 @@ def test_killed_while_filling_leaves_whole_files_or_none(runs: list[int]) -> Non
         for filler in fillers:
             assert filler.stdout is not None
             assert filler.stdout.readline() == "ready\n"
+        assert fillers[0].stdout is not None
+        assert fillers[0].stdout.readline() == f"{start}\n"  # one entry is there, however slow the machine
         time.sleep(chance.uniform(0.05, 0.6))
         for filler in fillers:
             filler.send_signal(signal.SIGKILL)

@@ -1,6 +1,6 @@
-"""What the network said about images, kept on disk: evaluating twice need not run it twice.
+"""Run the network over images once; every detector works from the result, which may be kept on disk.
 
-An entry is named by everything the answer depends on: every weight, every pixel, the normaliser, and the
+A cache entry is named by everything the answer depends on: every weight, every pixel, the normalizer, and the
 code that computes it. It can therefore never be stale, only unused. It is one .safetensors file in
 ``features/`` under the cache folder, written atomically, with its full key and a checksum of its values in
 the header; a file that is cut off, damaged or not ours is computed anew. Deleting the folder is always safe.
@@ -15,27 +15,61 @@ import time
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ..atomic import write_atomically
-from ..data import ImageSet, cache_root
-from ..data.eviction import cache_limit, make_room, mark_used
+from ..data import ImageSet, cache_limit, cache_root, make_room, mark_used
 from ..detection import Outputs
 from ..errors import UserError
+from ..files import read_tensors, write_atomically
 from ..models import Network
+from ..progress import progress
 from ..views import Normalizer
-from .extract import extract
 
-_FORMAT = 1
+_FORMAT = 2
 _SECONDS_WORTH_KEEPING = 2.0
+_EXTRA = "extra."
+
+
+@torch.no_grad()
+def extract(
+    network: Network, normalizer: Normalizer, images: ImageSet, batch_size: int = 512, what: str = "features"
+) -> Outputs:
+    """Return what the network says about all images (features, logits and more), in order, on the CPU.
+
+    The images must have the size and channels that the network was trained with.
+    """
+    device = next(network.parameters()).device
+    was_training = network.training
+    network.eval()
+    features: list[Tensor] = []
+    logits: list[Tensor] = []
+    extra: dict[str, list[Tensor]] = {}
+    with progress(what, len(images)) as advance:
+        for first in range(0, len(images), batch_size):
+            batch = images.images[first : first + batch_size]
+            # Reordered while they are bytes: the floats are four times as much to move.
+            seen = normalizer(batch.to(device).contiguous(memory_format=torch.channels_last))
+            answer = network.answer(seen)
+            features.append(answer.features.cpu())
+            if answer.logits is not None:
+                logits.append(answer.logits.cpu())
+            for name, values in answer.extra.items():
+                extra.setdefault(name, []).append(values.float().cpu())
+            advance(len(batch))
+    network.train(was_training)
+    if not features:  # no images: keep the shapes
+        none = torch.empty(0, network.num_classes) if network.num_classes else None
+        return Outputs(torch.empty(0, network.feature_dim), images.labels, none)
+    joined = {name: torch.cat(parts) for name, parts in extra.items()}
+    return Outputs(torch.cat(features), images.labels, torch.cat(logits) if logits else None, joined)
 
 
 def cached_extract(
     network: Network, normalizer: Normalizer, images: ImageSet, what: str = "features", use: bool = True
 ) -> Outputs:
-    """:func:`extract`, or what it returned for this network and these images before (unless not ``use``)."""
+    """Call :func:`extract`, or return what it returned before for this network and images (if ``use``)."""
     if not use or not len(images) or cache_limit() == 0:
         return extract(network, normalizer, images, what=what)
     key = features_key(network, normalizer, images)
@@ -43,7 +77,8 @@ def cached_extract(
         return extract(network, normalizer, images, what=what)
     found = _load(key, len(images))
     if found is not None:
-        return Outputs(found["features"], images.labels, found.get("logits"))
+        extra = {n.removeprefix(_EXTRA): values for n, values in found.items() if n.startswith(_EXTRA)}
+        return Outputs(found["features"], images.labels, found.get("logits"), extra)
     started = time.monotonic()
     outputs = extract(network, normalizer, images, what=what)
     if time.monotonic() - started > _SECONDS_WORTH_KEEPING:
@@ -52,7 +87,7 @@ def cached_extract(
 
 
 def features_key(network: Network, normalizer: Normalizer, images: ImageSet) -> str | None:
-    """64 hex digits that change with anything that changes what :func:`extract` returns.
+    """Return 64 hex digits that change with anything that changes what :func:`extract` returns.
 
     None if that cannot be told: a part of the network has no source file (it was written in a notebook).
     """
@@ -60,11 +95,14 @@ def features_key(network: Network, normalizer: Normalizer, images: ImageSet) -> 
     if code is None:
         return None
     device = next(network.parameters()).device.type
+    head, probe = network.classifier, network.probe
     about = [
         _FORMAT,
         torch.__version__,
         device,
         repr(network),  # strides, paddings and the like are not in the weights
+        None if head is None else head.describe(),
+        None if probe is None else probe.describe(),
         network.unit_features,
         normalizer.mean,
         normalizer.std,
@@ -78,10 +116,10 @@ def features_key(network: Network, normalizer: Normalizer, images: ImageSet) -> 
 
 
 def _code_of(network: Network) -> list[Path] | None:
-    """The source files of the network's parts (but torch's own), of the normaliser and of ``extract``."""
+    """Return the source files of the network's parts (but torch's own), the normalizer and ``extract``."""
     parts = {type(module).__module__ for module in network.modules()}
     parts = {name for name in parts if not name.startswith("torch.")}
-    parts |= {Normalizer.__module__, f"{__package__}.extract"}
+    parts |= {Normalizer.__module__, __name__}
     files = [Path(getattr(sys.modules.get(name), "__file__", None) or "") for name in sorted(parts)]
     return files if all(file.is_file() for file in files) else None
 
@@ -108,10 +146,8 @@ def _load(key: str, count: int) -> dict[str, Tensor] | None:
     if not entry.is_file():
         return None
     try:
-        with safe_open(entry, framework="pt") as content:
-            header = content.metadata() or {}
-            tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 - no dict
-    except (SafetensorError, OSError, ValueError):
+        header, tensors = read_tensors(entry)
+    except (OSError, ValueError):
         return None  # cut off or not ours: compute it again, and write it anew
     whole = header.get("key") == key and header.get("checksum") == _checksum(tensors)
     if not whole or "features" not in tensors or any(len(values) != count for values in tensors.values()):
@@ -126,6 +162,7 @@ def save_outputs(key: str, outputs: Outputs) -> None:
     tensors = {"features": outputs.features.contiguous()}
     if outputs.logits is not None:
         tensors["logits"] = outputs.logits.contiguous()
+    tensors |= {_EXTRA + name: values.contiguous() for name, values in outputs.extra.items()}
     header = {"key": key, "checksum": _checksum(tensors)}
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
-"""A head start for classes of few images, so that they can win at all.
+"""A bias for classes of few images, so that they can win at all.
 
 d_c sums the k largest cosines to images of class c. A class of five images, of a kind that the network was
 never trained for, has five chances of a large cosine where a trained one has thousands: on CIFAR10 0.0 % of
-the test images of enrolled classes were recognised (benchmarks/enroll.py --no-head-start). So the similarity
-to an enrolled class c is d_c + b_c, with b_c ≥ 0 as large as two bounds allow:
+the test images of enrolled classes were recognized (benchmarks/enroll.py --no-bias). So the similarity to an
+enrolled class c is d_c + b_c, with b_c ≥ 0 as large as two bounds allow:
 
 1. At most 2 % of the known images of the trained classes may go over to c: b_c is the conformal bound, the
    ⌊0.02(n+1)⌋-th smallest of n margins max_trained d − d_c of held-out images. As for the threshold, the
@@ -19,43 +19,44 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..detection import KNN, Outputs, Scores, known_score
+from ..detection import KNN, Outputs
 from ..detection.threshold import conformal_rank
 
-SHARE_THAT_MAY_GO_OVER = 0.02
-_MOST_LEFT_OUT = 500  # images a class, where the training images have to do; enough for a quantile
-_QUERIES_AT_ONCE = 4096  # bounds the (N, C) similarities
+MAX_LOST_SHARE = 0.02
+_MOST_LEFT_OUT = 500  # images per class, where the training images have to do; enough for a quantile
 
 
-def head_starts(
-    knn: KNN, held_out: Outputs | None, enrolled: Sequence[int], share: float = SHARE_THAT_MAY_GO_OVER
+def compute_class_bias(
+    knn: KNN, held_out: Outputs | None, enrolled: Sequence[int], share: float = MAX_LOST_SHARE
 ) -> tuple[float, ...]:
-    """b_c of every class of the index, zero for trained ones; none where no class is enrolled, or all are."""
+    """Return b_c of every class, zero for trained ones; none where no class is enrolled, or all are."""
+    if not enrolled:
+        return ()
     index = knn.state()
     classes = int(index["num_classes"])
     trained = [c for c in range(classes) if c not in enrolled]
-    if not enrolled or not trained:
+    if not trained:
         return ()
     d, truth = known_similarity(knn, index, held_out, trained)
     if not len(d):
         return ()
     own_typical = d.gather(1, truth[:, None]).median()
     nearest = d[:, trained].amax(dim=1)
-    starts = [0.0] * classes
+    bias = [0.0] * classes
     for label in enrolled:
         margin = nearest - d[:, label]
         bound = torch.kthvalue(margin, max(1, conformal_rank(len(margin), share))).values
         if int((index["labels"] == label).sum()) > 1:
             typical = left_out_similarity(knn, index, label)[:, label].median()
             bound = torch.minimum(bound, own_typical - typical)
-        starts[label] = max(0.0, float(bound))
-    return tuple(starts)
+        bias[label] = max(0.0, float(bound))
+    return tuple(bias)
 
 
 def known_similarity(
     knn: KNN, index: dict[str, Tensor], held_out: Outputs | None, trained: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
-    """d (n, C) and the true class (n,) of known images of the trained classes: held out, else left out."""
+    """Return d (n, C) and the true class (n,) of images of trained classes: held out, else left out."""
     if held_out is not None:
         kept = torch.isin(held_out.labels, torch.tensor(list(trained)))
         return knn.class_similarity(held_out.features[kept]).double(), held_out.labels[kept]
@@ -66,7 +67,7 @@ def known_similarity(
 
 
 def left_out_similarity(knn: KNN, index: dict[str, Tensor], label: int, most: int | None = None) -> Tensor:
-    """d (m, C) of the (first ``most``) images of a class, each left out of its own neighbours.
+    """Return d (m, C) of the (first ``most``) images of a class, each left out of its own neighbours.
 
     Leaving an image out changes its similarity to its own class only: d_own is k times the mean of the k
     largest cosines to the others, and -inf if there are none.
@@ -79,27 +80,3 @@ def left_out_similarity(knn: KNN, index: dict[str, Tensor], label: int, most: in
     others = min(knn.k, len(of_class) - 1)
     d[:, label] = cosine.topk(others, dim=1).values.mean(dim=1).double() * knn.k if others else -torch.inf
     return d
-
-
-def scores_with_head_start(knn: KNN, features: Tensor, head_start: Sequence[float]) -> Scores:
-    """What ``knn.score`` gives, of d_c + b_c; without a head start, that very thing."""
-    if not head_start:
-        return knn.score(Outputs(features, torch.full((len(features),), -1)))
-    parts = [
-        scores_of(knn, knn.class_similarity(features[i : i + _QUERIES_AT_ONCE]), head_start)
-        for i in range(0, len(features), _QUERIES_AT_ONCE)
-    ]
-    if not parts:
-        return Scores(torch.empty(0, dtype=torch.float64), torch.empty(0, dtype=torch.int64))
-    return Scores(torch.cat([p.score for p in parts]), torch.cat([p.label for p in parts]))
-
-
-def scores_of(knn: KNN, d: Tensor, head_start: Sequence[float]) -> Scores:
-    """(N, C) class similarities to scores and labels."""
-    d = lifted(d, head_start)
-    return Scores(known_score(d, knn.k, knn.normalize, knn.temperature), d.argmax(dim=1))
-
-
-def lifted(d: Tensor, head_start: Sequence[float]) -> Tensor:
-    """d_c + b_c as float64."""
-    return d.double() + torch.tensor(head_start, dtype=torch.float64) if head_start else d.double()

@@ -1,0 +1,241 @@
+"""What a model file says: a recognizer as tensors and plain values, and back.
+
+The network is described by plain values (:class:`NetworkSpec`) and its weights, the decision by its
+detector's name, settings and tensors. So a file opens without the code that trained it; its recipe is there
+to be read, not to be run. Format 1 is that of version 0.1, whose models decided by neighbours, whatever
+trained them.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .. import __version__
+from ..detection import KNN, ClassThreshold, Decision, Outputs, Threshold, load_detector
+from ..errors import UserError
+from ..models import ENCODERS, Network, NetworkSpec
+from ..models.backbone import BACKBONE, Backbone, register_backbone
+from ..views import Normalizer
+from .recognizer import Gallery, Recognizer
+
+FORMAT = 2
+_NETWORK, _INDEX, _DETECTOR = "network.", "index.", "detector."
+_CALIBRATION, _EXTRA, _GALLERY = "calibration.", "extra.", "gallery."
+# Methods that trained the direction of z only; format 1 did not record it.
+_UNIT_FEATURES_IN_FORMAT_1 = ("gradmix", "moco", "frozen")
+
+Values = dict[str, Any]
+Tensors = dict[str, Tensor]
+
+
+def pack(recognizer: Recognizer, notes: Mapping[str, Any] | None = None) -> tuple[Values, Tensors]:
+    """Return (plain values, tensors): all there is to a recognizer. ``notes``: whatever JSON can hold."""
+    decision, encoder = recognizer.decision, recognizer.network.encoder
+    tensors: Tensors = {
+        _NETWORK + k: v.detach().cpu().contiguous() for k, v in recognizer.network.state_dict().items()
+    }
+    tensors |= {_INDEX + k: v.contiguous() for k, v in recognizer.index.state().items()}
+    tensors |= {_GALLERY + k: v for k, v in recognizer.gallery.state().items()}
+    if not isinstance(decision.detector, KNN):  # neighbours are those of the index
+        tensors |= {_DETECTOR + k: v.contiguous() for k, v in decision.detector.state().items()}
+    if recognizer.calibration is not None:
+        tensors |= {
+            _CALIBRATION + k: v.contiguous() for k, v in _outputs_state(recognizer.calibration).items()
+        }
+    own = {"kind": encoder.kind, "layer": encoder.layer} if isinstance(encoder, Backbone) else None
+    return {
+        "format": FORMAT,
+        "version": __version__,
+        "class_names": recognizer.class_names,
+        "enrolled": recognizer.enrolled_names,
+        "network": recognizer.spec.describe(),
+        "backbone": own,
+        "normalizer": {"mean": recognizer.normalizer.mean, "std": recognizer.normalizer.std},
+        "layers": recognizer.layers,
+        "index": recognizer.index.settings(),
+        "decision": {
+            "detector": decision.detector.name,
+            "settings": decision.detector.settings(),
+            "class_bias": decision.class_bias,
+            "threshold": _describe_threshold(decision.threshold),
+        },
+        # Without the name of a file on the machine that it was trained on.
+        "recipe": {name: value for name, value in recognizer.recipe.items() if name != "init"},
+        "notes": dict(notes or {}),
+    }, tensors
+
+
+def unpack(about: Values, tensors: Tensors, module: nn.Module | None = None) -> tuple[Recognizer, Values]:
+    """Return the recognizer and the notes that :func:`pack` was given; of format 1 or 2.
+
+    ``module``: like the one that it was made with, if it was made with one of the user's own. Raises
+    KeyError, TypeError, ValueError and the like where something is missing or does not fit together.
+    """
+    if about["format"] == 1:
+        about = _upgrade(about)
+    class_names = tuple(str(name) for name in about["class_names"])
+    spec = NetworkSpec.from_description(_require_code(about["network"], about["backbone"], module))
+    network = _load_network(spec, about["backbone"], module, _strip_prefix(_NETWORK, tensors))
+    state = _strip_prefix(_INDEX, tensors)
+    index = KNN.from_state(state, about["index"])
+    if int(state["num_classes"]) != len(class_names):
+        raise ValueError(f"{int(state['num_classes'])} classes but {len(class_names)} class names")
+    recognizer = Recognizer(
+        network,
+        spec,
+        Normalizer(tuple(about["normalizer"]["mean"]), tuple(about["normalizer"]["std"])),
+        index,
+        _load_decision(about["decision"], index, _strip_prefix(_DETECTOR, tensors), len(class_names)),
+        class_names,
+        tuple(str(layer) for layer in about["layers"]),
+        dict(about["recipe"]),
+        _load_outputs(_strip_prefix(_CALIBRATION, tensors)),
+        Gallery.from_state(_strip_prefix(_GALLERY, tensors), len(state["labels"])),
+        tuple(name for name in class_names if name in about["enrolled"]),
+    )
+    return recognizer, dict(about["notes"])
+
+
+def _upgrade(about: Values) -> Values:
+    """Convert a header of format 1 to format 2."""
+    recipe = about["recipe"]
+    method = recipe.get("method", "gradmix")
+    classes = about.get("classifier", 0)
+    spec = NetworkSpec(
+        recipe["encoder"],
+        recipe["stem"],
+        recipe["channels"],
+        recipe["image_size"],
+        "none" if method == "frozen" else recipe["projection"],
+        recipe["feature_dim"],
+        method in _UNIT_FEATURES_IN_FORMAT_1,
+        {"kind": "linear", "classes": classes, "bias": True} if classes else None,
+    )
+    return {
+        "class_names": about["class_names"],
+        "enrolled": about.get("enrolled", ()),
+        "network": spec.describe(),
+        "backbone": about.get("backbone"),
+        "normalizer": about["normalizer"],
+        "layers": recipe.get("layers", ()),
+        "index": about["knn"],
+        "decision": {
+            "detector": KNN.name,
+            "settings": about["knn"],
+            "class_bias": about.get("head_start", ()),
+            "threshold": about["threshold"],
+        },
+        "recipe": recipe,
+        "notes": about.get("notes", {}),
+    }
+
+
+def _require_code(network: Values, own: Values | None, module: nn.Module | None) -> Values:
+    """Return the description; refuse one that needs code of the user's own that is not at hand."""
+    encoder = network["encoder"]
+    if encoder == BACKBONE and module is None:
+        kind = (own or {}).get("kind", "a module")
+        raise UserError(
+            f"it was made with a backbone of the user's own ({kind}); load it with backbone=…, a module like "
+            "that one"
+        )
+    if encoder != BACKBONE and encoder not in ENCODERS and not network.get("body"):
+        raise UserError(f"it needs the encoder '{encoder}', which this version of gradmix has not")
+    return network
+
+
+def _load_network(
+    spec: NetworkSpec, own: Values | None, module: nn.Module | None, weights: Tensors
+) -> Network:
+    """Build the network and give it its weights; nothing is allocated before all shapes were compared."""
+    if spec.encoder == BACKBONE:
+        assert own is not None
+        backbone = Backbone(copy.deepcopy(module), own["layer"], spec.channels, spec.image_size)  # type: ignore[arg-type]
+        with register_backbone(backbone):
+            network = spec.build()
+    else:
+        with torch.device("meta"):
+            network = spec.build()
+    wanted = network.state_dict()
+    for name in {**wanted, **weights}:
+        if name not in weights or name not in wanted:
+            raise ValueError(f"its network {'lacks' if name in wanted else 'has a foreign'} '{name}'")
+        if weights[name].shape != wanted[name].shape or weights[name].dtype != wanted[name].dtype:
+            found, needed = tuple(weights[name].shape), tuple(wanted[name].shape)
+            raise ValueError(f"'{name}' is {found} {weights[name].dtype}, not {needed} {wanted[name].dtype}")
+    network.load_state_dict(weights, assign=True)
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network.eval()
+
+
+def _load_decision(about: Values, index: KNN, state: Tensors, classes: int) -> Decision:
+    detector = (
+        index.with_settings(**about["settings"])
+        if about["detector"] == KNN.name
+        else load_detector(about["detector"], about["settings"], state)
+    )
+    bias = tuple(float(b) for b in about["class_bias"])
+    if len(bias) not in (0, classes):
+        raise ValueError(f"{len(bias)} class biases but {classes} class names")
+    return Decision(detector, _load_threshold(about["threshold"]), bias)
+
+
+def _outputs_state(outputs: Outputs) -> Tensors:
+    state = {"features": outputs.features, "labels": outputs.labels}
+    if outputs.logits is not None:
+        state["logits"] = outputs.logits
+    return state | {_EXTRA + name: values for name, values in outputs.extra.items()}
+
+
+def _load_outputs(state: Tensors) -> Outputs | None:
+    if not state:
+        return None
+    return Outputs(state["features"], state["labels"], state.get("logits"), _strip_prefix(_EXTRA, state))
+
+
+def _describe_threshold(t: Threshold) -> Values:
+    """Return the threshold as JSON can hold it."""
+    return {
+        "value": _to_json_number(t.value),
+        "false_reject": t.false_reject,
+        "n": t.n,
+        "guaranteed": t.guaranteed,
+        "held_out": t.held_out,
+        "per_class": t.per_class,
+        "by_class": [[_to_json_number(c.value), c.n, c.guaranteed] for c in t.by_class],
+        "spread": t.spread,
+    }
+
+
+def _load_threshold(plain: Values) -> Threshold:
+    by_class = [
+        ClassThreshold(_from_json_number(v), n, guaranteed) for v, n, guaranteed in plain.get("by_class", ())
+    ]
+    return Threshold(
+        _from_json_number(plain["value"]),
+        plain["false_reject"],
+        plain["n"],
+        plain["guaranteed"],
+        plain.get("held_out", True),
+        plain.get("per_class", False),
+        tuple(by_class),
+        float(plain.get("spread", 0.0)),
+    )
+
+
+def _to_json_number(value: float) -> float | None:
+    return value if math.isfinite(value) else None  # JSON has no infinity
+
+
+def _from_json_number(number: float | None) -> float:
+    return -math.inf if number is None else float(number)
+
+
+def _strip_prefix(prefix: str, tensors: Tensors) -> Tensors:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
