@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
-from gradmix.bench.cost import (
+from benchmarks.cost_model.cost import (
     Link,
     Machine,
     Traffic,
@@ -25,14 +25,14 @@ from gradmix.bench.cost import (
     step_traffic,
     step_work,
 )
-from gradmix.bench.counts import SavedBytes, Touched, count_network, count_step, passes
-from gradmix.bench.index_cost import FORMATS, Index, exact, inverted, merge_bytes
+from benchmarks.cost_model.counts import SavedBytes, Touched, count_network, count_step, passes
+from benchmarks.cost_model.index_cost import FORMATS, Index, exact, inverted, merge_bytes
 from gradmix.bench.step import StepSettings, TrainingStep
+from gradmix.distributed import ProcessGroup, TorchProcessGroup
 from gradmix.errors import UserError
 from gradmix.training import Recipe, Trained, make_recipe, train
 from gradmix.training.seeds import generator_for
 from gradmix.training.session import Watch
-from gradmix.world import Processes, World
 from tests.processes import in_processes
 
 SMALL = StepSettings("resnet8_16", "half", 16, 16, ("conv3_2", "conv4_2"))
@@ -167,20 +167,20 @@ def arm_recipe(arm: str) -> Recipe:
     return SMALL.recipe(**fields, max_steps=STEPS)
 
 
-def train_and_count(world: World, folder: Path) -> None:
+def train_and_count(group: ProcessGroup, folder: Path) -> None:
     """What rank 0 handed to each kind of collective in a few steps of a real training."""
-    assert isinstance(world, Processes)
+    assert isinstance(group, TorchProcessGroup)
     for arm in ("plain", "cross", "symmetric", "local"):
-        world.calls.clear()
-        world.bytes.clear()
+        group.calls.clear()
+        group.bytes.clear()
         # The last step saves, and with local statistics saving averages them: count what was before.
-        train(SMALL.batch(), arm_recipe(arm), world=world, watch=writing(world, folder / arm))
+        train(SMALL.batch(), arm_recipe(arm), group=group, watch=writing(group, folder / arm))
 
 
-def writing(world: Processes, file: Path) -> Watch:
+def writing(group: TorchProcessGroup, file: Path) -> Watch:
     def watch(trained: Trained, total: int) -> None:
-        if world.rank == 0:
-            kinds = {kind: (world.calls[kind], world.bytes[kind]) for kind in world.calls}
+        if group.rank == 0:
+            kinds = {kind: (group.calls[kind], group.bytes[kind]) for kind in group.calls}
             file.write_text(json.dumps(kinds))
 
     return watch

@@ -22,7 +22,7 @@ def test_contestants_and_recall() -> None:
 
 
 def test_the_loop_computes_the_same() -> None:
-    train, test = bench._problem(500, 7, 8, 9)
+    train, test = bench._make_problem(500, 7, 8, 9)
     found = bench.class_similarity_loop(
         train.features.numpy(), train.labels.numpy(), test.features.numpy(), 7, 3
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradmix.bench.rounds import summary, take_turns
+from gradmix.bench.rounds import summarize, take_turns
 from gradmix.bench.step import CONTESTANTS, NETWORK, StepSettings, bench_flops, bench_parts, bench_step
 
 SMALL = StepSettings("resnet8_16", "half", 16, 8, ("conv4_2",))
@@ -32,7 +32,7 @@ def test_flops_are_those_of_three_views_each_way() -> None:
 
 def test_ratios_are_taken_round_by_round() -> None:
     # The machine was twice as slow in the second round; the ratio does not see it.
-    row = summary("x", [3.0, 6.0, 3.0], [2.0, 4.0, 2.0])
+    row = summarize("x", [3.0, 6.0, 3.0], [2.0, 4.0, 2.0])
     assert (row.seconds, row.ratio, row.low, row.high) == (3.0, 1.5, 1.5, 1.5)
 
 

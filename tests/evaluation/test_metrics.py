@@ -79,6 +79,14 @@ def test_tnr_at_95_by_hand():
     assert metrics.tnr_at_tpr(known, [0, 1, 1.5, 2, 2.5]) == pytest.approx(3 / 5)
 
 
+@pytest.mark.parametrize("percent", range(1, 101))
+def test_a_level_that_is_a_whole_number_of_images_needs_just_these(percent):
+    """Of 100 images 55 % are 55, though 0.55 * 100 is more than that in floating point."""
+    known = np.arange(100, 0, -1)  # the threshold is the score of the last one needed, 101 - percent
+    unknown = 100.5 - np.arange(100)  # one just below each known score
+    assert metrics.tnr_at_tpr(known, unknown, percent / 100) == pytest.approx(1 - percent / 100)
+
+
 def test_detection_accuracy_weighs_images_and_dtacc_kinds():
     known, unknown = [1.0] * 9 + [0.0], [1.0]
     assert metrics.detection_accuracy(known, unknown) == pytest.approx(10 / 11)

@@ -8,7 +8,7 @@ import torch
 from gradmix.data import ImageSet
 from gradmix.detection import Scores
 from gradmix.errors import UserError
-from gradmix.evaluation import auroc, evaluate_open_set
+from gradmix.evaluation import applicable_detectors, auroc, evaluate_open_set
 from gradmix.evaluation.open_set import accepted
 from gradmix.recognition import Recognizer, fit
 from tests.training.tiny import tiny_images, tiny_recipe
@@ -44,24 +44,30 @@ def test_metrics_are_those_of_the_recognizers_own_scores(
 def test_a_network_without_classifier_has_no_logit_scores(
     contrastive: Recognizer, known: ImageSet, unknown: ImageSet
 ) -> None:
-    result = evaluate_open_set(contrastive, known, unknown, tiny_images(), ["mls", "nno", "msp"])
-    assert list(result.metrics) == ["knn", "nno"]
+    possible = applicable_detectors(contrastive)
+    assert not {"mls", "msp", "entropy", "energy", "openmax", "osrci", "placeholder", "mcm"} & set(possible)
+    result = evaluate_open_set(contrastive, known, unknown, tiny_images(), possible)
+    assert list(result.metrics) == possible
+    assert {"knn", "nno"} <= set(possible)
 
 
 def test_a_classifier_has_all_scores(known: ImageSet, unknown: ImageSet) -> None:
     recognizer = fit(tiny_images(), tiny_recipe(method="ce"))
-    result = evaluate_open_set(
-        recognizer, known, unknown, tiny_images(), ["nno", "msp", "entropy", "mls", "energy"]
-    )
-    assert list(result.metrics) == ["knn", "nno", "msp", "entropy", "mls", "energy"]
+    of_logits = ["mls", "nno", "msp", "entropy", "energy", "openmax", "osrci"]
+    possible = applicable_detectors(recognizer)
+    assert [name for name in possible if not name.startswith("knn")] == of_logits
+    result = evaluate_open_set(recognizer, known, unknown, tiny_images(), of_logits)
+    assert list(result.metrics) == of_logits
     assert all(0 <= value <= 1 for values in result.metrics.values() for value in values.values())
 
 
-def test_detectors_that_learn_need_the_training_images(
+def test_detectors_that_learn_do_so_from_what_the_model_holds(
     contrastive: Recognizer, known: ImageSet, unknown: ImageSet
 ) -> None:
-    with pytest.raises(UserError, match="nno learns from the training images"):
-        evaluate_open_set(contrastive, known, unknown, detectors=["nno"])
+    from_model = evaluate_open_set(contrastive, known, unknown, detectors=["nno"])
+    assert "nno" in from_model.metrics
+    with pytest.raises(UserError, match=r"'mls' needs logits.*models trained with ce"):
+        evaluate_open_set(contrastive, known, unknown, detectors=["mls"])
     with pytest.raises(UserError, match="did you mean 'nno'"):
         evaluate_open_set(contrastive, known, unknown, detectors=["noo"])
 
@@ -74,11 +80,11 @@ def test_below_the_threshold_is_unknown() -> None:
 def test_the_same_index_with_another_normalisation(
     contrastive: Recognizer, known: ImageSet, unknown: ImageSet
 ) -> None:
-    own = contrastive.knn.normalize
+    own = contrastive.index.normalize
     result = evaluate_open_set(contrastive, known, unknown, detectors=["knn:none", f"knn:{own}"])
     assert list(result.metrics) == ["knn", "knn:none", f"knn:{own}"]
     assert result.metrics[f"knn:{own}"]["auroc"] == result.main["auroc"]
     assert result.metrics["knn:none"]["closed_set_accuracy"] == result.main["closed_set_accuracy"]
-    plain = contrastive.knn.class_similarity(contrastive.outputs(known).features).amax(1)
-    foreign = contrastive.knn.class_similarity(contrastive.outputs(unknown).features).amax(1)
+    plain = contrastive.index.class_similarity(contrastive.outputs(known).features).amax(1)
+    foreign = contrastive.index.class_similarity(contrastive.outputs(unknown).features).amax(1)
     assert result.metrics["knn:none"]["auroc"] == auroc(plain.numpy(), foreign.numpy())

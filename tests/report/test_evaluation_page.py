@@ -10,7 +10,13 @@ from gradmix.detection import Scores
 from gradmix.evaluation import OpenSetResult, evaluate_open_set
 from gradmix.recognition import Recognizer, fit
 from gradmix.report import render
-from gradmix.report.evaluation_page import _accept_rates, _confusion, _growth, _outcomes, evaluation_page
+from gradmix.report.evaluation_page import (
+    _compute_accept_rates,
+    _count_confusion,
+    _count_outcomes,
+    _describe_growth,
+    evaluation_page,
+)
 from gradmix.views import ViewSettings
 from tests.training.tiny import tiny_images, tiny_recipe
 
@@ -29,28 +35,30 @@ def result() -> OpenSetResult:
 
 
 def test_outcomes_count_right_misnamed_and_rejected(result: OpenSetResult) -> None:
-    of_known, of_unknown = _outcomes(result)
+    of_known, of_unknown = _count_outcomes(result)
     assert (of_known.right, of_known.misnamed, of_known.count) == pytest.approx((4 / 6, 1 / 6, 6))
     assert (of_unknown.right, of_unknown.count) == pytest.approx((3 / 4, 4))
 
 
 def test_confusion_has_unknown_as_last_row_and_column(result: OpenSetResult) -> None:
-    assert _confusion(result, 2).tolist() == [[2, 0, 1], [1, 2, 0], [1, 0, 3]]
+    assert _count_confusion(result, 2).tolist() == [[2, 0, 1], [1, 2, 0], [1, 0, 3]]
 
 
 def test_accept_rates_are_per_true_class(result: OpenSetResult) -> None:
-    names, rates, known = _accept_rates(result, ("a", "b"), ["x", "y", "x", "y"])
+    names, rates, known = _compute_accept_rates(result, ("a", "b"), ["x", "y", "x", "y"])
     assert names == ["a", "b", "x", "y"]
     assert rates == pytest.approx([2 / 3, 1.0, 0.0, 0.5])
     assert known == [True, True, False, False]
 
 
 def test_a_jump_of_the_loss_is_explained() -> None:
-    assert _growth(ViewSettings(image_size=32)) == ""
+    assert _describe_growth(ViewSettings(image_size=32)) == ""
     at_once = ViewSettings(image_size=32, start_size=16)
-    assert _growth(at_once).startswith("The views grow from 16 to 32 pixels after 50 % of the steps")
+    assert _describe_growth(at_once).startswith("The views grow from 16 to 32 pixels after 50 % of the steps")
     slowly = ViewSettings(image_size=32, start_size=16, grow_after=0.2, grow_until=0.8)
-    assert _growth(slowly).startswith("The views grow from 16 to 32 pixels between 20 and 80 % of the steps")
+    assert _describe_growth(slowly).startswith(
+        "The views grow from 16 to 32 pixels between 20 and 80 % of the steps"
+    )
 
 
 def test_the_page_names_classes_metrics_and_details(recognizer: Recognizer) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree
 
-from gradmix.report.experiment_figures import curves_figure, rows_figure
+from gradmix.experiments.report.figures import curves_figure, rows_figure
 from gradmix.report.figure_files import write_figures
 from gradmix.report.page import Figure
 

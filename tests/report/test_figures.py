@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from functools import cache
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from gradmix.errors import UserError
-from gradmix.report import confusion_figure, per_class_bars, roc_figure, score_histogram, training_curve
+from gradmix.report import draw_class_bars, draw_confusion, draw_roc, draw_score_histogram, draw_training
 from gradmix.report.canvas import shorten
 
 EVIL = "<script>alert(1)</script>"
@@ -23,17 +24,17 @@ HISTORY = [
 def draw_all() -> dict[str, str]:
     noise = np.random.default_rng(0)
     return {
-        "histogram": score_histogram(torch.linspace(0.5, 1, 50), torch.linspace(0, 0.7, 30), 0.6),
-        "histogram without threshold": score_histogram([0.1, 0.2], [0.3], None),
-        "roc": roc_figure(np.linspace(0, 1, 5000), np.linspace(0, 1, 5000) ** 0.2, 0.83),
-        "training": training_curve(HISTORY),
-        "bars": per_class_bars(["a", "b", EVIL], [0.9, 0.8, 0.1], [True, True, False]),
-        "bars of 200": per_class_bars(
+        "histogram": draw_score_histogram(torch.linspace(0.5, 1, 50), torch.linspace(0, 0.7, 30), 0.6),
+        "histogram without threshold": draw_score_histogram([0.1, 0.2], [0.3], None),
+        "roc": draw_roc(np.linspace(0, 1, 5000), np.linspace(0, 1, 5000) ** 0.2, 0.83),
+        "training": draw_training(HISTORY),
+        "bars": draw_class_bars(["a", "b", EVIL], [0.9, 0.8, 0.1], [True, True, False]),
+        "bars of 200": draw_class_bars(
             [f"c{i}" for i in range(200)], noise.random(200), [i < 20 for i in range(200)]
         ),
-        "confusion": confusion_figure([[5, 1, 0], [0, 6, 0], [1, 1, 9]], ["a", EVIL, "unknown"]),
-        "confusion of 200": confusion_figure(noise.poisson(1, (200, 200)), [f"c{i}" for i in range(200)]),
-        "one class": confusion_figure([[3]], ["a"]),
+        "confusion": draw_confusion([[5, 1, 0], [0, 6, 0], [1, 1, 9]], ["a", EVIL, "unknown"]),
+        "confusion of 200": draw_confusion(noise.poisson(1, (200, 200)), [f"c{i}" for i in range(200)]),
+        "one class": draw_confusion([[3]], ["a"]),
     }
 
 
@@ -84,7 +85,7 @@ def test_two_figures_on_one_page_share_no_identifier() -> None:
 
 
 def test_names_are_escaped_and_never_read_as_formulas() -> None:
-    svg = per_class_bars([EVIL, r"$\frac{1$", "猫", "a\x00b\n c"], [0.1, 0.2, 0.3, 0.4], [True] * 4)
+    svg = draw_class_bars([EVIL, r"$\frac{1$", "猫", "a\x00b\n c"], [0.1, 0.2, 0.3, 0.4], [True] * 4)
     words = text_of(svg)
     assert "<script>alert(1)<…" in words
     assert r"$\frac{1$" in words
@@ -94,34 +95,46 @@ def test_names_are_escaped_and_never_read_as_formulas() -> None:
 
 def test_values_that_are_not_finite_are_left_out() -> None:
     nan, inf = float("nan"), float("inf")
-    assert score_histogram([0.1, nan, 0.9], [inf, 0.2], 0.5) == score_histogram([0.1, 0.9], [0.2], 0.5)
-    assert training_curve([*HISTORY, {"step": 20, "loss": nan}]) == training_curve(HISTORY)
-    assert "b" not in text_of(per_class_bars(["a", "b"], [0.5, nan], [True, True])).split()
+    assert draw_score_histogram([0.1, nan, 0.9], [inf, 0.2], 0.5) == draw_score_histogram(
+        [0.1, 0.9], [0.2], 0.5
+    )
+    assert draw_training([*HISTORY, {"step": 20, "loss": nan}]) == draw_training(HISTORY)
+    assert "b" not in text_of(draw_class_bars(["a", "b"], [0.5, nan], [True, True])).split()
+
+
+def test_the_name_of_a_stage_is_no_curve() -> None:
+    staged = [{**row, "stage": "classify"} for row in HISTORY]
+    assert draw_training(staged) == draw_training(HISTORY)
 
 
 def test_nothing_to_show_is_said() -> None:
-    assert "nothing recorded" in text_of(score_histogram([], [float("nan")], None))
-    assert "nothing recorded" in text_of(training_curve([]))
-    assert "nothing recorded" in text_of(training_curve([{"step": 1, "loss": float("nan")}]))
+    assert "nothing recorded" in text_of(draw_score_histogram([], [float("nan")], None))
+    assert "nothing recorded" in text_of(draw_training([]))
+    assert "nothing recorded" in text_of(draw_training([{"step": 1, "loss": float("nan")}]))
 
 
 def test_edges_do_not_break() -> None:
-    assert score_histogram([1.0, 1.0], [1.0], 1.0)
-    assert score_histogram([1.0], [], None)
-    assert training_curve([{"step": 1, "loss": 2.0}, {"step": 2, "supcon": 1.0}])
-    assert confusion_figure(np.zeros((2, 2)), ["a", "unknown"])
-    assert per_class_bars([], [], [])
+    assert draw_score_histogram([1.0, 1.0], [1.0], 1.0)
+    assert draw_score_histogram([1.0], [], None)
+    assert draw_training([{"step": 1, "loss": 2.0}, {"step": 2, "supcon": 1.0}])
+    assert draw_confusion(np.zeros((2, 2)), ["a", "unknown"])
+    assert draw_class_bars([], [], [])
+
+
+def test_the_names_of_stages_are_not_drawn() -> None:
+    staged: Any = [{**row, "stage": "first"} for row in HISTORY]
+    assert draw_training(staged) == draw_training(HISTORY)
 
 
 def test_the_roc_names_the_share_of_unknown_at_95_percent_of_known() -> None:
-    words = text_of(roc_figure([0, 0, 0.2, 0.2, 1], [0, 0.8, 0.8, 0.96, 1], 0.9))
+    words = text_of(draw_roc([0, 0, 0.2, 0.2, 1], [0, 0.8, 0.8, 0.96, 1], 0.9))
     assert "and 20 % of unknown" in words
     assert "AUROC 90.0 %" in words
 
 
 def test_a_long_history_is_thinned_and_bookkeeping_is_not_a_loss() -> None:
     long = [{"step": i, "loss": 1.0, "images_per_second": 1e4, "epoch": 1} for i in range(50_000)]
-    svg = training_curve(long)
+    svg = draw_training(long)
     assert len(svg) < 30_000
     assert "images_per_second" not in svg
 
@@ -129,7 +142,7 @@ def test_a_long_history_is_thinned_and_bookkeeping_is_not_a_loss() -> None:
 def test_many_classes_are_reduced_to_the_hardest() -> None:
     rates = np.linspace(0, 1, 100)
     words = text_of(
-        per_class_bars([f"c{i}" for i in range(100)], rates, [i >= 50 for i in range(100)])
+        draw_class_bars([f"c{i}" for i in range(100)], rates, [i >= 50 for i in range(100)])
     ).split()
     assert "c50" in words  # the least accepted known class
     assert "c49" in words  # the most accepted unknown class
@@ -139,11 +152,11 @@ def test_many_classes_are_reduced_to_the_hardest() -> None:
 
 def test_mismatched_inputs_are_named() -> None:
     with pytest.raises(UserError, match="2 names, 1 rates"):
-        per_class_bars(["a", "b"], [0.1], [True, True])
+        draw_class_bars(["a", "b"], [0.1], [True, True])
     with pytest.raises(UserError, match="2 × 2"):
-        confusion_figure(np.zeros((3, 3)), ["a", "b"])
+        draw_confusion(np.zeros((3, 3)), ["a", "b"])
     with pytest.raises(UserError, match="fpr and tpr"):
-        roc_figure([0, 1], [0, 0.5, 1], 0.5)
+        draw_roc([0, 1], [0, 0.5, 1], 0.5)
 
 
 def test_matplotlib_settings_and_pyplot_are_left_alone() -> None:
@@ -152,7 +165,7 @@ import sys, gradmix.report
 assert "matplotlib" not in sys.modules and "jinja2" not in sys.modules
 import matplotlib
 before = matplotlib.rcParams.copy()
-gradmix.report.score_histogram([1.0], [0.0], 0.5)
+gradmix.report.draw_score_histogram([1.0], [0.0], 0.5)
 assert matplotlib.rcParams.copy() == before
 assert "matplotlib.pyplot" not in sys.modules
 """
@@ -163,9 +176,9 @@ assert "matplotlib.pyplot" not in sys.modules
 def test_a_foreign_style_changes_nothing() -> None:
     import matplotlib
 
-    plain = score_histogram([1.0], [0.0], 0.5)
+    plain = draw_score_histogram([1.0], [0.0], 0.5)
     with matplotlib.rc_context({"axes.facecolor": "black", "font.size": 30}):
-        assert score_histogram([1.0], [0.0], 0.5) == plain
+        assert draw_score_histogram([1.0], [0.0], 0.5) == plain
 
 
 def test_shorten() -> None:

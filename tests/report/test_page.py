@@ -18,11 +18,11 @@ from gradmix.report import (
     Outcome,
     Page,
     Table,
-    confusion_figure,
-    headline_metrics,
-    per_class_bars,
+    draw_class_bars,
+    draw_confusion,
+    draw_score_histogram,
+    make_headline,
     render,
-    score_histogram,
     write,
 )
 
@@ -74,16 +74,19 @@ def full_page(classes: int = 3, name: str = EVIL) -> Page:
     return Page(
         title=f"Report {name}",
         subtitle=f"of {name}",
-        metrics=headline_metrics(
+        metrics=make_headline(
             accuracy=0.9731, auroc=0.9412, tnr_at_95=0.7123, oscr=0.9034, known_classes=classes
         ),
         outcomes=[Outcome(True, 0.93, 1000, 0.02), Outcome(False, 0.71, 700)],
         figures=[
             Figure(
-                "Scores", score_histogram([0.9, 0.8], [0.1], 0.5), "Two hills.", "Known right of unknown."
+                "Scores",
+                draw_score_histogram([0.9, 0.8], [0.1], 0.5),
+                "Two hills.",
+                "Known right of unknown.",
             ),
-            Figure(name, per_class_bars(names, [0.5] * classes, [True] * classes), name, name),
-            Figure("Matrix", confusion_figure(torch.eye(classes).numpy(), names)),
+            Figure(name, draw_class_bars(names, [0.5] * classes, [True] * classes), name, name),
+            Figure("Matrix", draw_confusion(torch.eye(classes).numpy(), names)),
         ],
         example_groups=[
             ExampleGroup(name, name, [example(name), example(name, heat=False)]),

@@ -10,7 +10,7 @@ import torch
 
 from ..data import ImageSet
 from ..recognition import cached_extract, extract
-from ..recognition.feature_cache import features_key, save_outputs
+from ..recognition.features import features_key, save_outputs
 from ..training import make_recipe
 from ..training.seeds import generator_for
 from ..training.session import build_network
@@ -22,7 +22,7 @@ _BATCH = 512
 
 
 def bench_extract(encoder: str, stem: str, image_size: int, images: int, rounds: int) -> list[Timing]:
-    """Features of random images. The network alone gets them as batches of normalised floats, ready made."""
+    """Time features of random images. The network alone gets normalized batches prepared beforehand."""
     recipe = make_recipe({"encoder": encoder, "stem": stem, "image_size": image_size})
     network = build_network(recipe, 6).eval()
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

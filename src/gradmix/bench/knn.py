@@ -40,7 +40,7 @@ class KNNBench:
 def bench_knn(
     features: int, classes: int, dim: int, k: int, queries: int, rounds: int, approximate: bool = False
 ) -> KNNBench:
-    """Clustered random unit features; every contestant answers the same queries, in turn.
+    """Time the search in clustered random unit features; contestants answer the same queries, in turn.
 
     Ours answers more than faiss does: the k nearest of every class, not the k nearest of all.
     """
@@ -53,22 +53,22 @@ def bench_knn(
     }.items():
         if value < 1:
             raise UserError(f"--{name} must be at least 1, not {value}")
-    train, test = _problem(features, classes, dim, queries)
+    train, test = _make_problem(features, classes, dim, queries)
     knn = KNN(k=k).fit(train, classes)
-    before = _peak_memory()
+    before = _get_peak_memory()
     knn.score(test)
-    peak = _peak_memory() - before
+    peak = _get_peak_memory() - before
     contestants: dict[str, Callable[[], object]] = {OURS: lambda: knn.score(test)}
-    contestants[FLAT] = _faiss_flat(train, test, k)
+    contestants[FLAT] = _make_faiss_search(train, test, k)
     arrays = train.features.numpy(), train.labels.numpy(), test.features.numpy()[:_LOOP_QUERIES]
     contestants[LOOP] = lambda: class_similarity_loop(*arrays, classes, k)
     recall = same_label = None
     if approximate:
         quick = KNN(k=k, index="ivf").fit(train, classes)
         contestants[APPROXIMATE] = lambda: quick.score(test)
-        recall = _recall(knn, quick, test, k)
+        recall = _measure_recall(knn, quick, test, k)
         same_label = float((quick.score(test).label == knn.score(test).label).float().mean())
-    timings = [_for_all_queries(timing, queries) for timing in take_turns(contestants, OURS, rounds)]
+    timings = [_scale_to_all_queries(timing, queries) for timing in take_turns(contestants, OURS, rounds)]
     return KNNBench(queries, timings, peak, recall, same_label)
 
 
@@ -79,7 +79,7 @@ def class_similarity_loop(
     classes: int,
     k: int,
 ) -> NDArray[np.float32]:
-    """d_c of unit features, one query after the other and one class after the other: (N, C).
+    """Compute d_c of unit features, query by query and class by class: (N, C).
 
     >>> axes = np.eye(2, dtype=np.float32)
     >>> class_similarity_loop(axes, np.array([0, 1]), axes, classes=2, k=1)
@@ -94,7 +94,7 @@ def class_similarity_loop(
     return d
 
 
-def _problem(features: int, classes: int, dim: int, queries: int) -> tuple[Outputs, Outputs]:
+def _make_problem(features: int, classes: int, dim: int, queries: int) -> tuple[Outputs, Outputs]:
     generator = generator_for(0, "bench knn")
     centres = torch.randn(classes, dim, generator=generator)
     labels = torch.randint(0, classes, (features,), generator=generator)
@@ -106,7 +106,7 @@ def _problem(features: int, classes: int, dim: int, queries: int) -> tuple[Outpu
     return Outputs(train, labels), Outputs(test, torch.full((queries,), -1))
 
 
-def _faiss_flat(train: Outputs, test: Outputs, k: int) -> Callable[[], object]:
+def _make_faiss_search(train: Outputs, test: Outputs, k: int) -> Callable[[], object]:
     faiss = import_faiss()
     faiss.omp_set_num_threads(torch.get_num_threads())
     faiss.cvar.distance_compute_blas_threshold = _BLAS_FROM
@@ -116,22 +116,22 @@ def _faiss_flat(train: Outputs, test: Outputs, k: int) -> Callable[[], object]:
     return lambda: index.search(rows, k)
 
 
-def _recall(exact: KNN, quick: KNN, test: Outputs, k: int) -> float:
-    """Which share of the k nearest images of all (and so of the score's main term) the index finds."""
-    index = quick._searched()
+def _measure_recall(exact: KNN, quick: KNN, test: Outputs, k: int) -> float:
+    """Return the share of the k nearest images (the score's main term) that the index finds."""
+    index = quick._require_search()
     assert isinstance(index, ApproximateIndex)
     true = exact.neighbours(test.features, k).index
     found = index.nearest(test.features, CANDIDATES)[0]
     return float((true[:, :, None] == found[:, None, :]).any(dim=2).float().mean())
 
 
-def _for_all_queries(timing: Timing, queries: int) -> Timing:
+def _scale_to_all_queries(timing: Timing, queries: int) -> Timing:
     if timing.name != LOOP:
         return timing
     times = queries / min(queries, _LOOP_QUERIES)
     return Timing(LOOP, timing.seconds * times, timing.ratio * times, timing.low * times, timing.high * times)
 
 
-def _peak_memory() -> int:
+def _get_peak_memory() -> int:
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

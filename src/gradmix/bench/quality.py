@@ -1,49 +1,50 @@
 """AUROC against minutes: the same encoder and the same minutes for every method.
 
-Each arm is a run folder, so that a bench that was stopped goes on where it was. How many steps each arm gets
-is settled before the first one starts, from steps of all arms that take turns, and kept in ``steps.json``:
-no arm gains from a quick moment of the machine, and the learning rate ends within the minutes given.
+Each contestant has a run folder, so that a bench that was stopped goes on where it was. How many steps each
+gets is settled before the first one starts, from steps of all that take turns, and kept in ``steps.json``:
+no contestant gains from a quick moment of the machine, and the learning rate ends within the minutes given.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..atomic import write_text
 from ..data import ImageSet, OpenSetData
-from ..detection import Outputs, make_detector
+from ..detection import Outputs
 from ..errors import UserError
 from ..evaluation.metrics import auroc
+from ..files import wait_for_lock, write_text
 from ..recognition import build_recognizer, extract, save
-from ..training import Recipe, RunFolder, Trained, make_recipe, replaced, train
+from ..recognition.build import make_own_detector
+from ..training import Recipe, RunFolder, Trained, make_recipe, replace_fields, train
 from .rounds import take_turns
 from .step import TrainingStep
 
 
 @dataclass(frozen=True)
-class Arm:
-    """What differs from the recipe, and the detector that goes with it."""
+class Contestant:
+    """What differs from the recipe; it is scored by its method's own detector."""
 
     name: str
     fields: Mapping[str, Any]
-    detector: str
 
 
-ARMS = {
-    "ce": Arm("ce + mls", {"method": "ce"}, "mls"),
-    "none": Arm("supcon + simclr", {"method": "gradmix", "mixer": "none"}, "knn"),
-    "cutmix": Arm("+ CutMix", {"method": "gradmix", "mixer": "cutmix"}, "knn"),
-    "gradmix": Arm("+ GradMix", {"method": "gradmix", "mixer": "gradmix"}, "knn"),
+CONTESTANTS = {
+    "ce": Contestant("ce + mls", {"method": "ce"}),
+    "none": Contestant("supcon + simclr", {"method": "gradmix", "mixer": "none"}),
+    "cutmix": Contestant("+ CutMix", {"method": "gradmix", "mixer": "cutmix"}),
+    "gradmix": Contestant("+ GradMix", {"method": "gradmix", "mixer": "gradmix"}),
 }
 
 
 @dataclass(frozen=True)
 class Point:
-    """Where an arm stood after so many minutes of training (evaluation not counted); shares of 1."""
+    """Where a contestant stood after so many minutes of training (evaluation not counted); shares of 1."""
 
     steps: int
     minutes: float
@@ -53,9 +54,9 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """One arm's points, in order."""
+    """One contestant's points, in order."""
 
-    arm: str
+    contestant: str
     points: tuple[Point, ...]
 
 
@@ -65,40 +66,62 @@ def bench_quality(
     minutes: float,
     out: Path,
     points: int = 4,
-    arms: Sequence[Arm] = tuple(ARMS.values()),
+    contestants: Sequence[Contestant] = tuple(CONTESTANTS.values()),
     keep_models: bool = False,
 ) -> list[Curve]:
-    """Train every arm for ``minutes`` in ``out``; skips what is done, goes on with what is not.
+    """Train every contestant for ``minutes`` in ``out``; skips what is done, goes on with what is not.
 
-    ``keep_models`` leaves each arm's model in its folder, for ``gradmix evaluate`` and the rest.
+    ``keep_models`` leaves each contestant's model in its folder, for ``gradmix evaluate`` and the rest.
     """
-    steps = settled_steps(data, recipe, minutes, out, points, arms)
-    return [_curve(data, arm, recipe, minutes, out, points, steps[arm.name], keep_models) for arm in arms]
+    steps = settle_steps(data, recipe, minutes, out, points, contestants)
+    return [
+        _train_and_measure(
+            data, contestant, recipe, minutes, out, points, steps[contestant.name], keep_models
+        )
+        for contestant in contestants
+    ]
 
 
-def arm_recipe(recipe: Recipe, arm: Arm) -> Recipe:
-    """The recipe with the arm's fields; the objective's other fields are kept where the method has them."""
-    return make_recipe(replaced(recipe.flat(), arm.fields))
+def make_contestant_recipe(recipe: Recipe, contestant: Contestant) -> Recipe:
+    """Return the recipe with the contestant's fields; other fields are kept where its method has them."""
+    return make_recipe(replace_fields(recipe.flat(), contestant.fields))
 
 
-def settled_steps(
-    data: OpenSetData, recipe: Recipe, minutes: float, out: Path, points: int, arms: Sequence[Arm]
+def settle_steps(
+    data: OpenSetData,
+    recipe: Recipe,
+    minutes: float,
+    out: Path,
+    points: int,
+    contestants: Sequence[Contestant],
 ) -> dict[str, int]:
-    """How many steps of each arm fit into the minutes, as settled by the first call for this folder."""
+    """Return how many steps of each fit into the minutes, as settled by the first call for this folder."""
     file = out / "steps.json"
-    steps: dict[str, int] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    missing = [arm for arm in arms if arm.name not in steps]
+    steps = _read_steps(file)
+    missing = [contestant for contestant in contestants if contestant.name not in steps]
     if missing:
-        seconds = step_seconds({arm.name: arm_recipe(recipe, arm) for arm in missing}, data)
-        steps |= {name: max(points, round(60 * minutes / each)) for name, each in seconds.items()}
+        seconds = measure_step_seconds(
+            {contestant.name: make_contestant_recipe(recipe, contestant) for contestant in missing}, data
+        )
+        measured = {name: max(points, round(60 * minutes / each)) for name, each in seconds.items()}
         out.mkdir(parents=True, exist_ok=True)
-        write_text(file, json.dumps(steps, indent=2) + "\n")
+        lock = out / ".steps.json.lock"
+        with wait_for_lock(lock, f"waiting for the process that writes {file}"):
+            steps = measured | _read_steps(file)  # what another call has settled meanwhile stays
+            write_text(file, json.dumps(steps, indent=2) + "\n")
+            with suppress(OSError):  # some systems keep open files
+                lock.unlink()
     return steps
 
 
-def _curve(
+def _read_steps(file: Path) -> dict[str, int]:
+    steps: dict[str, int] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return steps
+
+
+def _train_and_measure(
     data: OpenSetData,
-    arm: Arm,
+    contestant: Contestant,
     recipe: Recipe,
     minutes: float,
     out: Path,
@@ -106,42 +129,56 @@ def _curve(
     steps: int,
     keep_model: bool,
 ) -> Curve:
-    folder = out / arm.name.replace(" ", "").replace("+", "-").replace("/", "-").strip("-")
+    folder = out / contestant.name.replace(" ", "").replace("+", "-").replace("/", "-").strip("-")
     result, curve_file = folder / "curve.json", folder / "points.jsonl"
     all_images = {"holdout": 0.0, "limit_per_class": None}
     all_minutes = {"max_steps": steps, "epochs": 10**6}
-    own = make_recipe(arm_recipe(recipe, arm).flat() | all_images | all_minutes | {"device": "cpu"})
-    asked = {"arm": arm.name, "split_hash": data.split.hash, "minutes_asked": minutes}
-    if (folder / "recipe.yaml").exists():
-        run = RunFolder.open(folder)
-        if run.recipe() != own or not asked.items() <= run.facts().items():
-            raise UserError(f"{folder} was made with other data, minutes or settings; choose another --out")
+    own = make_recipe(
+        make_contestant_recipe(recipe, contestant).flat() | all_images | all_minutes | {"device": "cpu"}
+    )
+    asked = {"arm": contestant.name, "split_hash": data.split.hash, "minutes_asked": minutes}
+    run = RunFolder(folder)
+    if run.recipe_file.exists():
+        _refuse_others(run, own, asked)
         if result.exists():
-            return _read(arm, result)
-    else:
-        facts = {"command": "gradmix bench quality", **asked, "seed": own.training.seed}
-        run = RunFolder.create(folder, own, facts)
-    found = {point.steps: point for point in _points(curve_file)}
+            return _read_curve(contestant, result)
+    found: dict[int, Point] = {}
 
     def watch(so_far: Trained, total: int) -> None:
         due = {round(total * i / points) for i in range(1, points + 1)}
         if so_far.steps in due and so_far.steps not in found:
-            found[so_far.steps] = evaluated(so_far, data, arm.detector, run.recipe())
+            found[so_far.steps] = evaluate_point(so_far, data, own)
             text = "".join(json.dumps(asdict(found[step])) + "\n" for step in sorted(found))
             write_text(curve_file, text)
 
-    trained = train(data.train, run.recipe(), run, watch=watch)
-    if keep_model:
-        save(build_recognizer(trained, data.train, None, run.recipe()), run.model_file)
-        # Only now: with an account of its data `gradmix train --resume` would go on, and leave points out.
-        request = {"split": asdict(data.split), "skip_bad": False, "content_hash": data.train.content_hash()}
-        run.add_facts(steps=trained.steps, minutes=round(trained.minutes, 2), data=request)
-    write_text(result, json.dumps([asdict(found[step]) for step in sorted(found)], indent=2) + "\n")
-    return _read(arm, result)
+    with run.exclusive():
+        if run.recipe_file.exists():
+            _refuse_others(run, own, asked)  # looked at again: it may have come there only now
+        else:
+            facts = {"command": "gradmix bench quality", **asked, "seed": own.training.seed}
+            run.start(own, facts)
+        found = {point.steps: point for point in _read_points(curve_file)}
+        trained = train(data.train, own, run, watch=watch)
+        if keep_model:
+            save(build_recognizer(trained, data.train, None, own), run.model_file)
+            # Only now: with an account of its data `gradmix train --resume` would go on, without points.
+            content = data.train.content_hash()
+            request = {"split": asdict(data.split), "skip_bad": False, "content_hash": content}
+            run.add_facts(steps=trained.steps, minutes=round(trained.minutes, 2), data=request)
+        write_text(result, json.dumps([asdict(found[step]) for step in sorted(found)], indent=2) + "\n")
+    return _read_curve(contestant, result)
 
 
-def step_seconds(recipes: Mapping[str, Recipe], data: OpenSetData, rounds: int = 12) -> dict[str, float]:
-    """Mean time of a training step of each recipe here, over the sizes that its views take."""
+def _refuse_others(run: RunFolder, recipe: Recipe, asked: Mapping[str, Any]) -> None:
+    """Refuse a run that was asked for something else."""
+    if run.recipe() != recipe or not asked.items() <= run.facts().items():
+        raise UserError(f"{run.path} was made with other data, minutes or settings; choose another --out")
+
+
+def measure_step_seconds(
+    recipes: Mapping[str, Recipe], data: OpenSetData, rounds: int = 12
+) -> dict[str, float]:
+    """Return the mean time of a training step per recipe, over the sizes that its views take."""
     shares: dict[tuple[str, int], float] = {}
     turns: dict[str, TrainingStep] = {}
     for name, recipe in recipes.items():
@@ -156,15 +193,13 @@ def step_seconds(recipes: Mapping[str, Recipe], data: OpenSetData, rounds: int =
     return found
 
 
-def evaluated(so_far: Trained, data: OpenSetData, detector_name: str, recipe: Recipe) -> Point:
-    """AUROC and closed-set accuracy of what there is so far."""
+def evaluate_point(so_far: Trained, data: OpenSetData, recipe: Recipe) -> Point:
+    """Return AUROC and closed-set accuracy of the network so far."""
 
     def outputs(images: ImageSet, what: str) -> Outputs:
         return extract(so_far.network, so_far.normalizer, images, what=what)
 
-    d = recipe.detection
-    settings = {"k": d.k, "normalize": d.score_normalize} if detector_name == "knn" else {}
-    detector = make_detector(detector_name, **settings)
+    detector = make_own_detector(recipe)
     detector.fit(outputs(data.train, "features of the training images"), len(data.train.class_names))
     known = detector.score(outputs(data.test_known, "features of the known test images"))
     unknown = detector.score(outputs(data.test_unknown, "features of the unknown test images"))
@@ -172,11 +207,11 @@ def evaluated(so_far: Trained, data: OpenSetData, detector_name: str, recipe: Re
     return Point(so_far.steps, round(so_far.minutes, 3), auroc(known.score, unknown.score), accuracy)
 
 
-def _points(file: Path) -> list[Point]:
+def _read_points(file: Path) -> list[Point]:
     if not file.exists():
         return []
     return [Point(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
-def _read(arm: Arm, file: Path) -> Curve:
-    return Curve(arm.name, tuple(Point(**row) for row in json.loads(file.read_text(encoding="utf-8"))))
+def _read_curve(contestant: Contestant, file: Path) -> Curve:
+    return Curve(contestant.name, tuple(Point(**row) for row in json.loads(file.read_text(encoding="utf-8"))))

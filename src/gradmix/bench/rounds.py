@@ -23,7 +23,7 @@ class Timing:
 
 
 def take_turns(contestants: Mapping[str, Callable[[], object]], reference: str, rounds: int) -> list[Timing]:
-    """Call every contestant once a round; the first round warms up caches and is not counted.
+    """Call every contestant once per round; the first round warms up caches and is not counted.
 
     Who comes first changes from round to round: what a contestant leaves in caches and in the allocator
     costs or helps the one after it.
@@ -43,11 +43,11 @@ def take_turns(contestants: Mapping[str, Callable[[], object]], reference: str, 
                 if number:
                     seconds[name].append(taken)
                 advance(1, note=name)
-    return [summary(name, times, seconds[reference]) for name, times in seconds.items()]
+    return [summarize(name, times, seconds[reference]) for name, times in seconds.items()]
 
 
-def summary(name: str, times: list[float], reference: list[float]) -> Timing:
-    """Ratios are taken round by round: a slow round is slow for both."""
+def summarize(name: str, times: list[float], reference: list[float]) -> Timing:
+    """Summarize the rounds; ratios are taken round by round, because a slow round is slow for both."""
     ratios = [t / r for t, r in zip(times, reference, strict=True)]
     low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else (ratios[0],) * 3
     return Timing(name, statistics.median(times), middle, low, high)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,14 +12,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from ..attribution import Capture
 from ..data import ImageSet
 from ..losses import nt_xent_one_way
-from ..methods import METHODS, Views
+from ..methods import Views
 from ..methods.gradmix import GradMixMethod
 from ..methods.mixed_views import unit
 from ..training import Recipe, make_recipe
-from ..training.hardware import embedder
 from ..training.schedule import make_optimizer
 from ..training.seeds import generator_for
-from ..training.session import build_network, channels_last
+from ..training.session import build_method, channels_last
 from ..views import Augment, Normalizer
 from .rounds import Timing, take_turns
 
@@ -37,7 +35,7 @@ CONTESTANTS: dict[str, dict[str, object]] = {
 
 @dataclass(frozen=True)
 class StepSettings:
-    """The step that is measured; as in cpu/cifar10 unless told otherwise."""
+    """The step that is measured; as in cpu/cifar10 by default."""
 
     encoder: str = "conv7_32"
     stem: str = "small"
@@ -49,19 +47,19 @@ class StepSettings:
         self.recipe()  # which checks them
 
     def recipe(self, **more: object) -> Recipe:
-        return make_recipe(
-            {
-                "encoder": self.encoder,
-                "stem": self.stem,
-                "image_size": self.image_size,
-                "layers": self.layers,
-                "batch_size": self.batch_size,
-            }
-            | more
-        )
+        return make_recipe(self.fields() | {"layers": self.layers} | more)
+
+    def fields(self) -> dict[str, object]:
+        """Return the fields of a recipe that every method has."""
+        return {
+            "encoder": self.encoder,
+            "stem": self.stem,
+            "image_size": self.image_size,
+            "batch_size": self.batch_size,
+        }
 
     def batch(self) -> ImageSet:
-        """Random images: the arithmetic does not care."""
+        """Return random images: the time of a step does not depend on their content."""
         generator = generator_for(0, "bench")
         shape = (self.batch_size, 3, self.image_size, self.image_size)
         pixels = torch.randint(0, 256, shape, generator=generator).to(torch.uint8)
@@ -74,12 +72,12 @@ class TrainingStep:
 
     def __init__(self, recipe: Recipe, batch: ImageSet, size: int | None = None) -> None:
         """``size`` is the side of the views, if it is not the recipe's."""
-        self.network = build_network(recipe, len(batch.class_names)).train()
-        cpu, s = torch.device("cpu"), recipe.training
-        calls = functools.partial(embedder, device=cpu, precision=s.precision, compiled=s.compile)
-        self.method = METHODS[recipe.method](self.network, recipe.objective, embedder=calls)
-        self.optimizer = make_optimizer(self.network, recipe.training)
-        self.augment = Augment(recipe.views, Normalizer.fit(batch.images))
+        normalizer = Normalizer.fit(batch.images)
+        self.method = build_method(recipe, batch.class_names, normalizer).train()
+        self.network = self.method.network
+        trained = [p for p in self.method.parameters() if p.requires_grad]
+        self.optimizer = make_optimizer(trained, recipe.training)
+        self.augment = Augment(recipe.views, normalizer)
         self.batch = batch
         self.size = size
         self.number = 0
@@ -101,7 +99,7 @@ class TrainingStep:
 
 
 def bench_step(settings: StepSettings, rounds: int, compiled: bool = False) -> list[Timing]:
-    """The steps of every contestant, and three views through the network each way with nothing around it."""
+    """Time a step of every contestant, and three forward and backward passes of the network alone."""
     batch = settings.batch()
     contestants = CONTESTANTS | ({COMPILED: {"mixer": "gradmix", "compile": True}} if compiled else {})
     steps: dict[str, Callable[[], object]] = {
@@ -109,11 +107,11 @@ def bench_step(settings: StepSettings, rounds: int, compiled: bool = False) -> l
     }
     step = TrainingStep(settings.recipe(), batch)
     views = step.views(generator_for(0, "step"))
-    return take_turns(steps | {NETWORK: lambda: _network_alone(step, views)}, REFERENCE, rounds)
+    return take_turns(steps | {NETWORK: lambda: _run_network_alone(step, views)}, REFERENCE, rounds)
 
 
-def compile_seconds(settings: StepSettings) -> float:
-    """What the first compiled step costs beyond the second."""
+def measure_compile_seconds(settings: StepSettings) -> float:
+    """Return how many seconds the first compiled step takes beyond the second."""
     step = TrainingStep(settings.recipe(compile=True), settings.batch())
     seconds = []
     for _ in range(2):
@@ -124,7 +122,7 @@ def compile_seconds(settings: StepSettings) -> float:
 
 
 def bench_parts(settings: StepSettings, rounds: int) -> list[Timing]:
-    """What surrounds the network in a GradMix step, each part by itself; ratios are to the whole step."""
+    """Time each part of a GradMix step by itself; ratios are to the whole step."""
     step = TrainingStep(settings.recipe(), settings.batch())
     method = step.method
     assert isinstance(method, GradMixMethod)
@@ -147,7 +145,7 @@ def bench_parts(settings: StepSettings, rounds: int) -> list[Timing]:
 
     parts: dict[str, Callable[[], object]] = {
         "whole step": step,
-        NETWORK: lambda: _network_alone(step, views),
+        NETWORK: lambda: _run_network_alone(step, views),
         "two views": lambda: step.views(generator_for(0, "step")),
         "clean losses": losses,
         "mixed loss": mixed_loss,
@@ -160,7 +158,7 @@ def bench_parts(settings: StepSettings, rounds: int) -> list[Timing]:
 
 @dataclass(frozen=True)
 class FlopRate:
-    """Floating point operations a second: of the network inside a step, and of one large matrix product."""
+    """Floating point operations per second: of the network inside a step, and of one large matrix product."""
 
     operations: int  # of a step: three views through the network each way
     network: float
@@ -168,20 +166,20 @@ class FlopRate:
 
 
 def bench_flops(settings: StepSettings, rounds: int, side: int = 2048) -> FlopRate:
-    """How much of what the machine can multiply the network's three passes each way use."""
+    """Compare the FLOP/s of the network's three passes each way with those of a matrix product."""
     step = TrainingStep(settings.recipe(), settings.batch())
     views = step.views(generator_for(0, "step"))
     with FlopCounterMode(display=False) as counter:
-        _network_alone(step, views)
+        _run_network_alone(step, views)
     left, right = torch.randn(2, side, side)
-    both = {NETWORK: lambda: _network_alone(step, views), "matmul": lambda: left @ right}
+    both = {NETWORK: lambda: _run_network_alone(step, views), "matmul": lambda: left @ right}
     network, matmul = take_turns(both, NETWORK, rounds)
     operations = counter.get_total_flops()
     return FlopRate(operations, operations / network.seconds, 2 * side**3 / matmul.seconds)
 
 
-def _network_alone(step: TrainingStep, views: Views) -> None:
-    """Three views each way, in the order of a GradMix step."""
+def _run_network_alone(step: TrainingStep, views: Views) -> None:
+    """Run three views each way, in the order of a GradMix step."""
     step.network.zero_grad()
     z1, z2 = step.network(views.v1), step.network(views.v2)
     torch.autograd.backward(z1, torch.ones_like(z1))

@@ -15,11 +15,12 @@ from .metrics import (
     roc_points,
     tnr_at_tpr,
 )
-from .open_set import OpenSetResult, evaluate_open_set
+from .open_set import OpenSetResult, applicable_detectors, evaluate_open_set
 
 __all__ = [
     "OpenSetResult",
     "ProbeResult",
+    "applicable_detectors",
     "aupr_in",
     "aupr_out",
     "auroc",

@@ -14,17 +14,17 @@ from ..progress import progress
 
 
 def accuracy_drop(clean: float, accuracy: Tensor) -> Tensor:
-    """D_{c,s} = A_clean − A_{c,s}; ``accuracy`` (types, severities) -> the same shape."""
+    """Return D_{c,s} = A_clean − A_{c,s}; ``accuracy`` (types, severities) -> the same shape."""
     return clean - accuracy
 
 
 def drop_by_type(drop: Tensor) -> Tensor:
-    """D̄_c = (1/S) Σ_s D_{c,s}; (types, severities) -> (types,)."""
+    """Return D̄_c = (1/S) Σ_s D_{c,s}; (types, severities) -> (types,)."""
     return drop.mean(1)
 
 
 def drop_by_severity(drop: Tensor) -> Tensor:
-    """D̄_s = (1/C) Σ_c D_{c,s}; (types, severities) -> (severities,)."""
+    """Return D̄_s = (1/C) Σ_c D_{c,s}; (types, severities) -> (severities,)."""
     return drop.mean(0)
 
 
@@ -41,7 +41,7 @@ class CorruptionResult:
         many = len(next(iter(self.accuracy.values())))
         for name, row in self.accuracy.items():
             if len(row) != many or not many:
-                raise UserError(f"'{name}' has {len(row)} accuracies, others {many}; give one a severity")
+                raise UserError(f"'{name}' has {len(row)} accuracies, others {many}; give one per severity")
 
     @property
     def drop(self) -> Tensor:
@@ -65,7 +65,7 @@ def evaluate_corruption(
     accuracy_of: Callable[[str, int], float],
     names: Iterable[str] = tuple(CORRUPTIONS),
 ) -> CorruptionResult:
-    """``accuracy_of`` images under each named corruption at each severity, beside that on ``clean`` ones.
+    """Measure ``accuracy_of`` images under each corruption at each severity, beside that on ``clean`` ones.
 
     It is asked for one (name, severity) after the other, so that one corrupted set at a time is in memory.
     """

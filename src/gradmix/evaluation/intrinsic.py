@@ -25,7 +25,9 @@ _DEFAULT_CHUNK_BYTES = 64 * 2**20
 
 
 def two_nn(features: ArrayLike | Tensor, discard: float = 0.1) -> float:
-    """Intrinsic dimension of features (N, d): slope of −log(1 − i/N) on log μ_(i), fitted through 0.
+    """Return the intrinsic dimension of features by TwoNN.
+
+    Intrinsic dimension of features (N, d): slope of −log(1 − i/N) on log μ_(i), fitted through 0.
 
     The ``discard`` share of largest ratios is left out, as the authors advise: they lie off the line.
     Copies of a point are taken once (their r1 is 0), with a warning.
@@ -50,7 +52,7 @@ def two_nn(features: ArrayLike | Tensor, discard: float = 0.1) -> float:
 def intrinsic_dimension(
     features: ArrayLike | Tensor, labels: ArrayLike | Tensor, per_class: bool = True, discard: float = 0.1
 ) -> float:
-    """TwoNN of each class, averaged over classes (``per_class``), or of all features at once."""
+    """Return TwoNN of each class, averaged over classes (``per_class``), or of all features at once."""
     if not per_class:
         return two_nn(features, discard)
     points, classes = np.asarray(features), np.asarray(labels)
@@ -68,7 +70,7 @@ def intrinsic_dimension(
 
 
 def two_nearest(points: Floats, chunk_bytes: int = _DEFAULT_CHUNK_BYTES) -> tuple[Floats, Floats]:
-    """Euclidean distances (N,), (N,) from each point to its nearest and second nearest other point.
+    """Return Euclidean distances (N,), (N,) from each point to its nearest and second nearest other point.
 
     Candidates come from ‖x‖² + ‖y‖² − 2xy in float64; their distances are then taken by subtraction, since
     that expansion loses the digits of very near neighbours.

@@ -1,10 +1,10 @@
 """The linear probe: how well a linear classifier does on frozen features of the encoder.
 
 The features are the encoder's, *before* the projection, computed once without augmentation and
-standardised with the training set's statistics. Two ways to fit the classifier:
+standardized with the training set's statistics. Two ways to fit the classifier:
 
-fast      L2-regularised multinomial logistic regression by L-BFGS: convex, the same answer every time
-standard  SGD with momentum, batches of 256, 100 epochs, cosine to 0, no regularisation
+fast      L2-regularized multinomial logistic regression by L-BFGS: convex, the same answer every time
+standard  SGD with momentum, batches of 256, 100 epochs, cosine to 0, no regularization
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ProbeResult:
 def encoder_features(
     network: Network, normalizer: Normalizer, images: ImageSet, batch_size: int = 512
 ) -> Tensor:
-    """(N, d) outputs of the encoder in evaluation mode, in order, on the CPU; images as in training."""
+    """Return the encoder's outputs (N, d) in evaluation mode, in order, on the CPU; images as in training."""
     if not len(images):
         raise UserError("no images to compute features of")
     device = next(network.parameters()).device
@@ -109,12 +109,12 @@ def top_k_accuracy(logits: Tensor, labels: Tensor, k: int) -> float:
 
 
 def fit_logistic(x: Tensor, y: Tensor, classes: int, c: float = 1.0) -> LinearClassifier:
-    """Minimise mean_i CE(W x_i + b, y_i) + ‖W‖² / (2·c·N) over standardised x; b is not regularised.
+    """Minimize mean_i CE(W x_i + b, y_i) + ‖W‖² / (2·c·N) over standardized x; b is not regularized.
 
     This is scikit-learn's objective Σ_i CE_i + ‖W‖² / (2·c), divided by N. It is solved in float64: where the
     penalty is all that bends the objective, float32's rounding left probabilities wrong by 0.003.
     """
-    mean, std = _standardisation(x)
+    mean, std = _fit_standardization(x)
     z = ((x - mean) / std).double()
     weight = z.new_zeros(classes, x.shape[1]).requires_grad_()
     bias = z.new_zeros(classes).requires_grad_()
@@ -141,12 +141,12 @@ def fit_logistic(x: Tensor, y: Tensor, classes: int, c: float = 1.0) -> LinearCl
 def fit_sgd(
     x: Tensor, y: Tensor, classes: int, seed: int, epochs: int = 100, batch_size: int = 256, lr: float = 3.0
 ) -> LinearClassifier:
-    """Nesterov SGD from zero weights, lr·½(1 + cos πt). ``lr`` is for inputs of length about 1.
+    """Run Nesterov SGD from zero weights, lr·½(1 + cos πt). ``lr`` is for inputs of length about 1.
 
-    A standardised x has length √d, and the steepest curvature of the loss grows with its square: dividing
+    A standardized x has length √d, and the steepest curvature of the loss grows with its square: dividing
     the rate by d makes one rate right for every encoder, with no search over 0.1 … 30.
     """
-    mean, std = _standardisation(x)
+    mean, std = _fit_standardization(x)
     z = (x - mean) / std
     weight, bias = z.new_zeros(classes, x.shape[1]), z.new_zeros(classes)
     # The gradient of a linear softmax classifier is two lines; autograd would cost more than it does.
@@ -177,8 +177,8 @@ PROBES: dict[str, Callable[[Tensor, Tensor, int, int], LinearClassifier]] = {
 }
 
 
-def _standardisation(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of every feature; 1 for one that never varies (a dead channel)."""
+def _fit_standardization(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and standard deviation of every feature; 1 for one that never varies (a dead channel)."""
     std, mean = torch.std_mean(x, dim=0, correction=0)
     return mean, torch.where(std > 1e-6 * mean.abs(), std, 1.0)
 

@@ -22,14 +22,14 @@ Ints = NDArray[np.int64]
 
 
 def auroc(known: ArrayLike, unknown: ArrayLike) -> float:
-    """P(known score > unknown score) + ½ P(equal): the area under TPR against FPR.
+    """Return P(known score > unknown score) + ½ P(equal): the area under TPR against FPR.
 
     >>> auroc([3, 2], [2, 1])
     0.875
     """
     from sklearn.metrics import roc_auc_score  # takes a second to import
 
-    ranks, is_known = _ranked(known, unknown)
+    ranks, is_known = _rank(known, unknown)
     return float(roc_auc_score(is_known, ranks))
 
 
@@ -37,7 +37,7 @@ def aupr_in(known: ArrayLike, unknown: ArrayLike) -> float:
     """Average precision Σ (R_i − R_{i−1}) P_i with known as the positive class."""
     from sklearn.metrics import average_precision_score
 
-    ranks, is_known = _ranked(known, unknown)
+    ranks, is_known = _rank(known, unknown)
     return float(average_precision_score(is_known, ranks))
 
 
@@ -45,40 +45,40 @@ def aupr_out(known: ArrayLike, unknown: ArrayLike) -> float:
     """Average precision with unknown as the positive class (and the scores turned round)."""
     from sklearn.metrics import average_precision_score
 
-    ranks, is_known = _ranked(known, unknown)
+    ranks, is_known = _rank(known, unknown)
     return float(average_precision_score(~is_known, -ranks))
 
 
 def tnr_at_tpr(known: ArrayLike, unknown: ArrayLike, tpr: float = 0.95) -> float:
-    """TN / (TN + FP) at the largest threshold that accepts at least ``tpr`` of the known images.
+    """Return TN / (TN + FP) at the largest threshold that accepts at least ``tpr`` of the known images.
 
     >>> tnr_at_tpr([4, 3, 2, 1], [2.5, 0], tpr=0.5)
     1.0
     """
     if not 0 < tpr <= 1:
         raise UserError(f"tpr must lie in (0, 1], not {tpr}")
-    accepted, false_accepted = _accepted(known, unknown)
-    needed = math.ceil(tpr * accepted[-1] - 1e-9)  # 0.95 * 20 is a hair above 19 in floating point
+    accepted, false_accepted = _count_accepted(known, unknown)
+    needed = math.ceil(tpr * accepted[-1] - 1e-9)  # 0.55 * 100 is 55.00000000000001 in floating point
     at = int(np.argmax(accepted >= needed))
     return float(1 - false_accepted[at] / false_accepted[-1])
 
 
 def dtacc(known: ArrayLike, unknown: ArrayLike) -> float:
-    """max over thresholds of (TPR + TNR) / 2: both kinds weigh the same, however many there are."""
-    accepted, false_accepted = _accepted(known, unknown)
+    """Return the maximum over thresholds of (TPR + TNR) / 2: known and unknown weigh the same."""
+    accepted, false_accepted = _count_accepted(known, unknown)
     balanced = (accepted / accepted[-1] + 1 - false_accepted / false_accepted[-1]) / 2
     return float(balanced.max())
 
 
 def detection_accuracy(known: ArrayLike, unknown: ArrayLike) -> float:
-    """max over thresholds of (TP + TN) / all: the paper's printed formula."""
-    accepted, false_accepted = _accepted(known, unknown)
+    """Return the maximum over thresholds of (TP + TN) / all: the paper's printed formula."""
+    accepted, false_accepted = _count_accepted(known, unknown)
     right = accepted + false_accepted[-1] - false_accepted
     return float(right.max() / (accepted[-1] + false_accepted[-1]))
 
 
 def oscr(known: ArrayLike, known_correct: ArrayLike, unknown: ArrayLike) -> float:
-    """Area under CCR against FPR (Dhamija et al. 2018), over all thresholds t, by the trapezoid rule.
+    """Return the area under CCR against FPR (Dhamija et al. 2018), over all thresholds t, by trapezoids.
 
     CCR(t) = share of known images accepted *and* given the right class; FPR(t) = share of unknown accepted.
     With every class right it equals the AUROC.
@@ -103,7 +103,7 @@ def closed_set_accuracy(true_labels: ArrayLike, predicted: ArrayLike) -> float:
 
 
 def macro_f1_open(true_labels: ArrayLike, predicted: ArrayLike, num_classes: int) -> float:
-    """Mean of F1 = 2 TP / (2 TP + FP + FN) over the known classes and "unknown" (-1).
+    """Return the mean of F1 = 2 TP / (2 TP + FP + FN) over the known classes and "unknown" (-1).
 
     Over those of the C + 1 that occur among the true or predicted labels: the F1 of the others is 0/0.
 
@@ -124,10 +124,10 @@ def macro_f1_open(true_labels: ArrayLike, predicted: ArrayLike, num_classes: int
 
 
 def roc_points(known: ArrayLike, unknown: ArrayLike, at_most: int = 500) -> tuple[Floats, Floats]:
-    """(FPR, TPR) from (0, 0) to (1, 1) for plotting: the exact corners, or ``at_most`` of them."""
+    """Return (FPR, TPR) from (0, 0) to (1, 1) for plotting: the exact corners, or ``at_most`` of them."""
     if at_most < 2:
         raise UserError(f"a curve needs at least 2 points, not {at_most}")
-    accepted, false_accepted = _accepted(known, unknown)
+    accepted, false_accepted = _count_accepted(known, unknown)
     # Points in the middle of a straight run add nothing. Integers, so the cross product is exact.
     step_up, step_right = np.diff(accepted), np.diff(false_accepted)
     turns = step_up[:-1] * step_right[1:] != step_up[1:] * step_right[:-1]
@@ -143,7 +143,7 @@ def roc_points(known: ArrayLike, unknown: ArrayLike, at_most: int = 500) -> tupl
 def open_set_metrics(
     known: Scores, known_labels: ArrayLike, unknown: Scores, threshold: float | None = None
 ) -> dict[str, float]:
-    """All of the above for one detector; with a ``threshold`` also what happens at it.
+    """Compute all of the above for one detector; with a ``threshold`` also what happens at it.
 
     ``known`` and ``unknown`` are a detector's ``Scores`` (anything with ``score`` and ``label`` arrays);
     ``known_labels`` (N,) are the true classes of the known images.
@@ -174,21 +174,21 @@ def open_set_metrics(
     return result
 
 
-def _accepted(known: ArrayLike, unknown: ArrayLike) -> tuple[Ints, Ints]:
-    """TP and FP at every distinct threshold, from "nothing accepted" to "all accepted"."""
+def _count_accepted(known: ArrayLike, unknown: ArrayLike) -> tuple[Ints, Ints]:
+    """Count TP and FP at every distinct threshold, from "nothing accepted" to "all accepted"."""
     known_scores, unknown_scores = _scores(known, "known"), _scores(unknown, "unknown")
     thresholds = np.unique(np.concatenate([known_scores, unknown_scores]))[::-1]
     return _count_from(known_scores, thresholds), _count_from(unknown_scores, thresholds)
 
 
 def _count_from(scores: Floats, thresholds: Floats) -> Ints:
-    """How many scores are >= each of the descending thresholds; a leading 0 for the one above all."""
+    """Count the scores >= each of the descending thresholds; a leading 0 for the one above all."""
     counts = len(scores) - np.searchsorted(np.sort(scores), thresholds, side="left")
     return np.concatenate([[0], counts]).astype(np.int64)
 
 
-def _ranked(known: ArrayLike, unknown: ArrayLike) -> tuple[Ints, NDArray[np.bool_]]:
-    """Dense ranks of all scores, and which are known. Ranks keep the order and make infinities safe."""
+def _rank(known: ArrayLike, unknown: ArrayLike) -> tuple[Ints, NDArray[np.bool_]]:
+    """Return dense ranks of all scores, and which are known; ranks keep order and make infinities safe."""
     known_scores, unknown_scores = _scores(known, "known"), _scores(unknown, "unknown")
     _, ranks = np.unique(np.concatenate([known_scores, unknown_scores]), return_inverse=True)
     is_known = np.arange(len(ranks)) < len(known_scores)

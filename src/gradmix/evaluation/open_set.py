@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..data import ImageSet
-from ..detection import DETECTORS, NORMALIZATIONS, Detector, Outputs, Scores, make_detector
+from ..detection import KNN, SCORE_NORMALIZATIONS, Detector, Outputs, Scores, detector_names, make_detector
 from ..errors import UserError, choose
 from ..recognition import Recognizer
 from .metrics import open_set_metrics
@@ -31,53 +31,68 @@ class OpenSetResult:
         return next(iter(self.metrics.values()))
 
 
+def applicable_detectors(recognizer: Recognizer) -> list[str]:
+    """Return the names of all scores that this model can compute, its own first.
+
+    Neighbours come once by each normalization; those of the model's own settings are called ``knn``.
+    """
+    own = recognizer.decision.detector.name
+    others = [f"{KNN.name}:{how}" for how in SCORE_NORMALIZATIONS if how != recognizer.index.normalize]
+    others += [name for name in detector_names() if ":" not in name and name != own]
+    return [own, *(name for name in others if _can_compute(recognizer, name))]
+
+
+def _can_compute(recognizer: Recognizer, name: str) -> bool:
+    try:
+        detector = make_detector(name)
+        if not detector.learns:
+            return detector.needs <= recognizer.parts
+        if not isinstance(detector, KNN):
+            recognizer.training_outputs(detector)
+    except UserError:
+        return False
+    return True
+
+
 def evaluate_open_set(
     recognizer: Recognizer,
     known: ImageSet,
     unknown: ImageSet,
     train: ImageSet | None = None,
-    detectors: Sequence[str] = ("knn",),
+    detectors: Sequence[str] = (),
     cache: bool = True,
 ) -> OpenSetResult:
-    """Score labelled ``known`` and foreign ``unknown`` images.
+    """Score labelled ``known`` and foreign ``unknown`` images by the model's own detector and by others.
 
     The network runs once over each set, whatever the number of detectors, and with ``cache`` not at all over
-    images that it has seen before. ``knn:none`` is the model's own
-    index with another normalisation. The other detectors learn from the training images, so ``train`` is
-    needed for them.
+    images that it has seen before. ``knn:none`` is the model's own index with another normalization. The
+    other detectors learn from the training features that the model holds, or from ``train`` if it is given.
     """
-    known_names = [*DETECTORS, *(f"knn:{n}" for n in NORMALIZATIONS)]
-    names = ["knn", *(choose("detector", name, known_names) for name in detectors if name != "knn")]
+    own = recognizer.decision.detector.name
+    names = [own, *(choose("detector", name, detector_names()) for name in detectors if name != own)]
     on_known = recognizer.outputs(known, "features of the known test images", cache)
     on_unknown = recognizer.outputs(unknown, "features of the unknown test images", cache)
-    on_train: Outputs | None = None
-    metrics: dict[str, dict[str, float]] = {}
-    own: tuple[Scores, Scores, float] | None = None
-    for name in names:
-        detector: Detector = recognizer.knn
-        if name.startswith("knn:"):
-            detector = recognizer.knn.with_normalize(name.removeprefix("knn:"))
-        elif name != "knn":
-            detector = make_detector(name)
-            if detector.needs_logits and on_known.logits is None:
-                continue  # MSP and its kin need a classifier, which contrastive methods do not have
-            if train is None:
-                raise UserError(f"detector {name} learns from the training images, which were not given")
-            if on_train is None:
-                on_train = recognizer.outputs(train, "features of the training images", cache)
-            detector.fit(on_train, len(recognizer.class_names))
-        threshold = None
-        if name == "knn":  # only the model's own score has a threshold, and so metrics that depend on one
-            (of_known, threshold), (of_unknown, _) = map(recognizer.decisive, (on_known, on_unknown))
-            own = (of_known, of_unknown, threshold)
+    (of_known, threshold), (of_unknown, _) = map(recognizer.decision.margins, (on_known, on_unknown))
+    metrics = {own: open_set_metrics(of_known, on_known.labels, of_unknown, threshold)}
+    learned_from: Outputs | None = None
+    for name in names[1:]:
+        detector: Detector = make_detector(name)
+        detector.require(on_known)
+        if isinstance(detector, KNN):
+            how = {"normalize": detector.normalize} if ":" in name else {}
+            detector = recognizer.index.with_settings(**how)
         else:
-            of_known, of_unknown = detector.score(on_known), detector.score(on_unknown)
-        metrics[name] = open_set_metrics(of_known, on_known.labels, of_unknown, threshold)
-    assert own is not None
-    of_known, of_unknown, cut = own
-    return OpenSetResult(metrics, of_known, of_unknown, on_known.labels, cut)
+            if train is not None and learned_from is None:
+                learned_from = recognizer.outputs(train, "features of the training images", cache)
+            source = recognizer.training_outputs(detector) if learned_from is None else learned_from
+            detector.fit(source, len(recognizer.class_names))
+        # Only the model's own score has a threshold, and so metrics that depend on one.
+        metrics[name] = open_set_metrics(
+            detector.score(on_known), on_known.labels, detector.score(on_unknown)
+        )
+    return OpenSetResult(metrics, of_known, of_unknown, on_known.labels, threshold)
 
 
 def accepted(scores: Scores, threshold: float) -> Tensor:
-    """(N,) labels with -1 where the score is below the threshold."""
+    """Return labels (N,) with -1 where the score is below the threshold."""
     return torch.where(scores.score >= threshold, scores.label, -1)

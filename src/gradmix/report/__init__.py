@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .class_figures import confusion_figure, per_class_bars
-from .figures import roc_figure, score_histogram, training_curve
-from .headline import headline_metrics
+from .class_figures import draw_class_bars, draw_confusion
+from .figures import draw_roc, draw_score_histogram, draw_training
+from .headline import make_headline
 from .page import ExampleGroup, Figure, Metric, Outcome, Page, Table, render, write
 from .pictures import Example, contact_sheet, heat_overlay, png, png_data_uri
 from .tables import markdown_table
@@ -17,17 +17,17 @@ __all__ = [
     "Outcome",
     "Page",
     "Table",
-    "confusion_figure",
     "contact_sheet",
-    "headline_metrics",
+    "draw_class_bars",
+    "draw_confusion",
+    "draw_roc",
+    "draw_score_histogram",
+    "draw_training",
     "heat_overlay",
+    "make_headline",
     "markdown_table",
-    "per_class_bars",
     "png",
     "png_data_uri",
     "render",
-    "roc_figure",
-    "score_histogram",
-    "training_curve",
     "write",
 ]

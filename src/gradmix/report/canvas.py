@@ -1,6 +1,6 @@
-"""From matplotlib to an SVG that takes its colours and its font from the page around it.
+"""From matplotlib to an SVG that takes its colors and its font from the page around it.
 
-Figures are drawn in placeholder colours, which ``draw`` exchanges for CSS variables with a fallback. So one
+Figures are drawn in placeholder colors, which ``draw`` exchanges for CSS variables with a fallback. So one
 and the same figure follows the page into dark mode and onto paper, and still works as a file of its own.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Blue and vermilion of Okabe and Ito: told apart with every common kind of colour blindness.
+# Blue and vermilion of Okabe and Ito: told apart with every common kind of color blindness.
 KNOWN = "#0072b2"
 UNKNOWN = "#d55e00"
 INK = "#010203"
@@ -80,13 +80,13 @@ def draw(width: float, height: float, paint: Callable[[Figure], None]) -> str:
     return _inline(buffer.getvalue())
 
 
-def percent_axis(axes: Axes, which: str) -> None:
+def use_percent_axis(axes: Axes, which: str) -> None:
     """Label the ``"x"`` or ``"y"`` axis, which runs from 0 to 1, from 0 to 100 %."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     axis.set_major_formatter(lambda share, _: f"{100 * share:.3g} %")
 
 
-def say_nothing_to_show(axes: Axes) -> None:
+def write_nothing_recorded(axes: Axes) -> None:
     """Put words in the place of empty axes, which would look like a fault."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, "nothing recorded", ha="center", va="center", color=MUTED, transform=axes.transAxes)
@@ -104,7 +104,7 @@ def shorten(name: str, limit: int = 18) -> str:
 
 
 def _inline(svg: str) -> str:
-    """Drop what only a file needs, make identifiers unique on a page, and put CSS colours in."""
+    """Drop what only a file needs, make identifiers unique on a page, and put CSS colors in."""
     svg = svg[svg.index("<svg") :].strip()
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, count=1, flags=re.DOTALL)
     # Its rule names "*", so on a page it would reach every other element as well.
@@ -114,10 +114,10 @@ def _inline(svg: str) -> str:
     )
     svg = re.sub(r"font-family: [^;\"]*", "font-family: inherit", svg)
     svg = re.sub("|".join(_CSS), lambda match: _CSS[match[0]], svg)
-    return _unique_ids(svg)
+    return _make_ids_unique(svg)
 
 
-def _unique_ids(svg: str) -> str:
+def _make_ids_unique(svg: str) -> str:
     """Keep only identifiers that something refers to, with a prefix made of the figure's content."""
     prefix = "f" + hashlib.sha256(svg.encode()).hexdigest()[:8] + "-"
     used = set(re.findall(r'(?:url\(#|href="#)([^")]+)', svg))

@@ -1,4 +1,4 @@
-"""One image under every corruption at every severity: worth more than a table of settings."""
+"""Draw one image under every corruption at every severity."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ..data.corruptions import CORRUPTIONS, SEVERITIES, FrostPictures, corrupt
 from ..progress import progress
 from .pictures import contact_sheet
 
-_ABREAST = 3  # kinds in one row of the sheet: 3 × 6 pictures, five rows
+_KINDS_PER_ROW = 3  # kinds in one row of the sheet: 3 × 6 pictures, five rows
 
 
-def corruption_sheet(image: Tensor, frost: FrostPictures, seed: int = 0, scale: int = 1) -> bytes:
-    """PNG of uint8 ``image`` (C, H, W): the kind under the clean image, then severities 1 to 5."""
+def draw_corruption_sheet(image: Tensor, frost: FrostPictures, seed: int = 0, scale: int = 1) -> bytes:
+    """Return a PNG of uint8 ``image`` (C, H, W): per corruption the clean image, then severities 1 to 5."""
     kinds = list(CORRUPTIONS)
-    rows = -(-len(kinds) // _ABREAST)
+    rows = -(-len(kinds) // _KINDS_PER_ROW)
     pictures, captions = [], []
     with progress("corrupting", len(kinds)) as advance:
         for row in range(rows):
@@ -26,4 +26,4 @@ def corruption_sheet(image: Tensor, frost: FrostPictures, seed: int = 0, scale: 
                     pictures.append(corrupt(image[None], kind, severity, seed, frost))
                     captions.append(str(severity))
                 advance(note=kind)
-    return contact_sheet(torch.cat(pictures), _ABREAST * (1 + len(SEVERITIES)), scale, captions)
+    return contact_sheet(torch.cat(pictures), _KINDS_PER_ROW * (1 + len(SEVERITIES)), scale, captions)

@@ -8,15 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data import UNKNOWN, ImageSet
-from ..data.open_set import names_of
+from ..data import UNKNOWN, ImageSet, names_of
 from ..evaluation import OpenSetResult, roc_points
 from ..evaluation.open_set import accepted
 from ..recognition import Recognizer
 from ..views import ViewSettings
-from .class_figures import confusion_figure, per_class_bars
-from .figures import roc_figure, score_histogram, training_curve
-from .headline import headline_metrics
+from .class_figures import draw_class_bars, draw_confusion
+from .figures import draw_roc, draw_score_histogram, draw_training
+from .headline import make_headline
 from .page import ExampleGroup, Figure, Outcome, Page, Table
 from .pictures import Example
 
@@ -45,9 +44,9 @@ def evaluation_page(
     details: Mapping[str, Any],
     unknown_names: Sequence[str] = (),
 ) -> Page:
-    """Everything a person wants to see of how well known is told from unknown.
+    """Make the page of one evaluation: metrics, figures, examples.
 
-    ``unknown_names``: what the unknown images truly are, one each, if anybody knows.
+    ``unknown_names``: the true classes of the unknown images, one per image, if they are known.
     """
     unknown_names = list(unknown_names) or ["unknown"] * len(unknown)
     main = result.main
@@ -55,15 +54,15 @@ def evaluation_page(
     figures = [
         Figure(
             "Scores",
-            score_histogram(result.known.score, result.unknown.score, _finite(result.threshold)),
+            draw_score_histogram(result.known.score, result.unknown.score, _finite(result.threshold)),
             "Known images should lie to the right of the threshold, unknown ones to the left.",
             "Histogram of the scores of known and unknown test images",
         ),
-        Figure("ROC", roc_figure(fpr, tpr, main["auroc"]), "", f"ROC curve, area {main['auroc']:.3f}"),
+        Figure("ROC", draw_roc(fpr, tpr, main["auroc"]), "", f"ROC curve, area {main['auroc']:.3f}"),
         Figure(
             "Who is taken for whom",
-            confusion_figure(
-                _confusion(result, len(recognizer.class_names)), [*recognizer.class_names, "unknown"]
+            draw_confusion(
+                _count_confusion(result, len(recognizer.class_names)), [*recognizer.class_names, "unknown"]
             ),
             "Rows: the truth. Columns: the answer, at the chosen threshold.",
             "Confusion matrix with unknown as a class",
@@ -72,34 +71,34 @@ def evaluation_page(
     figures.append(
         Figure(
             "Class by class",
-            per_class_bars(*_accept_rates(result, recognizer.class_names, unknown_names)),
+            draw_class_bars(*_compute_accept_rates(result, recognizer.class_names, unknown_names)),
             "Share of each class that is accepted: long bars above, short ones below are good.",
             "Share of accepted images of each known and unknown class",
         )
     )
     if history:
-        growth = _growth(recognizer.recipe.views)
-        figures.append(Figure("Training", training_curve(history), growth, "Training loss against steps"))
+        growth = _describe_growth(_read_view_settings(recognizer))
+        figures.append(Figure("Training", draw_training(history), growth, "Training loss against steps"))
     return Page(
         title=title,
         subtitle=subtitle,
-        metrics=headline_metrics(
+        metrics=make_headline(
             accuracy=main["closed_set_accuracy"],
             auroc=main["auroc"],
             tnr_at_95=main["tnr_at_tpr95"],
             oscr=main["oscr"],
             known_classes=len(recognizer.class_names),
         ),
-        outcomes=_outcomes(result),
+        outcomes=_count_outcomes(result),
         figures=figures,
-        example_groups=_groups(result, recognizer, known, unknown, unknown_names),
-        tables=[metrics_table(result)],
+        example_groups=_choose_examples(result, recognizer, known, unknown, unknown_names),
+        tables=[make_metrics_table(result)],
         details=details,
     )
 
 
-def metrics_table(result: OpenSetResult) -> Table:
-    """Detectors down, metrics across."""
+def make_metrics_table(result: OpenSetResult) -> Table:
+    """Make the table of all metrics: one row per detector, one column per metric."""
     present = [name for name in METRIC_NAMES if name in result.main]
     rows: list[list[str | float | None]] = [
         [name, *(values.get(m) for m in present)] for name, values in result.metrics.items()
@@ -107,7 +106,7 @@ def metrics_table(result: OpenSetResult) -> Table:
     return Table("All metrics", ["score", *(METRIC_NAMES[m] for m in present)], rows)
 
 
-def _outcomes(result: OpenSetResult) -> list[Outcome]:
+def _count_outcomes(result: OpenSetResult) -> list[Outcome]:
     of_known = accepted(result.known, result.threshold)
     right = (of_known == result.known_labels).double().mean().item()
     taken = (of_known != UNKNOWN).double().mean().item()
@@ -118,8 +117,8 @@ def _outcomes(result: OpenSetResult) -> list[Outcome]:
     ]
 
 
-def _confusion(result: OpenSetResult, classes: int) -> Tensor:
-    """(C+1, C+1) counts; the last row and column are unknown."""
+def _count_confusion(result: OpenSetResult, classes: int) -> Tensor:
+    """Count (C+1, C+1) true and predicted classes; the last row and column are unknown."""
     truth = torch.cat([result.known_labels, torch.full_like(result.unknown.label, UNKNOWN)])
     answer = torch.cat([accepted(result.known, result.threshold), accepted(result.unknown, result.threshold)])
     truth, answer = truth.where(truth >= 0, classes), answer.where(answer >= 0, classes)
@@ -127,10 +126,10 @@ def _confusion(result: OpenSetResult, classes: int) -> Tensor:
     return cells.view(classes + 1, classes + 1)
 
 
-def _accept_rates(
+def _compute_accept_rates(
     result: OpenSetResult, known_names: Sequence[str], unknown_names: Sequence[str]
 ) -> tuple[list[str], list[float], list[bool]]:
-    """(names, share accepted, known?) of every class that has test images."""
+    """Return (name, share accepted, known?) of every class that has test images."""
     accepted_known = accepted(result.known, result.threshold) != UNKNOWN
     accepted_unknown = accepted(result.unknown, result.threshold) != UNKNOWN
     classes: dict[tuple[str, bool], list[bool]] = {}
@@ -142,14 +141,14 @@ def _accept_rates(
     return names, [sum(taken) / len(taken) for taken in classes.values()], is_known
 
 
-def _groups(
+def _choose_examples(
     result: OpenSetResult,
     recognizer: Recognizer,
     known: ImageSet,
     unknown: ImageSet,
     unknown_names: Sequence[str],
 ) -> list[ExampleGroup]:
-    """The surest and the worst of both kinds: mistakes teach more than successes."""
+    """Choose examples with the most certain right answers and the worst mistakes."""
     k, u, t = result.known.score, result.unknown.score, result.threshold
     wanted = [
         ("Known and accepted", "The surest of them.", True, k >= t, True),
@@ -164,14 +163,16 @@ def _groups(
         if len(picked):
             images = (known if is_known else unknown).select(picked)
             truths = names_of(images) if is_known else [unknown_names[i] for i in picked.tolist()]
-            groups.append(ExampleGroup(heading, explanation, _examples(recognizer, images, truths, is_known)))
+            groups.append(
+                ExampleGroup(heading, explanation, _make_examples(recognizer, images, truths, is_known))
+            )
     return groups
 
 
-def _examples(
+def _make_examples(
     recognizer: Recognizer, images: ImageSet, truths: Sequence[str], is_known: bool
 ) -> list[Example]:
-    shown = recognizer.fitted(images)
+    shown = recognizer.convert(images)
     answers = recognizer.predict(images)
     heat = recognizer.heat_maps(images)
     return [
@@ -182,8 +183,14 @@ def _examples(
     ]
 
 
-def _growth(views: ViewSettings) -> str:
-    """Why the loss jumps, if it does."""
+def _read_view_settings(recognizer: Recognizer) -> ViewSettings:
+    """Return the sizes of the views in training, as far as the recipe has them."""
+    names = ("image_size", "start_size", "grow_after", "grow_until")
+    return ViewSettings(**{name: recognizer.recipe[name] for name in names if name in recognizer.recipe})
+
+
+def _describe_growth(views: ViewSettings) -> str:
+    """Explain the jumps of the loss that come from growing views; empty where views do not grow."""
     sizes = views.sizes()
     if len(sizes) == 1:
         return ""

@@ -1,4 +1,4 @@
-"""Explanations as pictures, one page and data: DIR/explain.html, DIR/explain.json and a PNG an image."""
+"""Write explanations: DIR/explain.html, DIR/explain.json, and one PNG per image."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..atomic import write_atomically, write_text
+from ..files import write_atomically, write_text
 from ..recognition import Explanation
 from .canvas import shorten
 from .pictures import heat_gradient_css, heat_overlay, png_data_uri
@@ -29,20 +29,20 @@ _INK, _MUTED, _KNOWN, _UNKNOWN = (30, 30, 30), (110, 110, 110), (0, 114, 178), (
 
 
 def write_explanations(explanations: Sequence[Explanation], out: Path, title: str) -> list[Path]:
-    """Write all of it into the folder ``out`` (made if need be); returns the files."""
+    """Write page, data and pictures into the folder ``out`` (made if needed); return the files."""
     out.mkdir(parents=True, exist_ok=True)
-    names = [f"{i:03d}-{_file_name(e.source)}.png" for i, e in enumerate(explanations, start=1)]
+    names = [f"{i:03d}-{_make_file_name(e.source)}.png" for i, e in enumerate(explanations, start=1)]
     for name, explanation in zip(names, explanations, strict=True):
         picture = explanation_png(explanation)
         write_atomically(out / name, partial(_write, picture))
-    data = [e.plain() | {"picture": name} for name, e in zip(names, explanations, strict=True)]
+    data = [e.to_dict() | {"picture": name} for name, e in zip(names, explanations, strict=True)]
     write_text(out / "explain.json", json.dumps({"images": data}, ensure_ascii=False) + "\n")
     write_text(out / "explain.html", explanation_html(explanations, title))
     return [out / "explain.html", out / "explain.json", *(out / name for name in names)]
 
 
 def explanation_html(explanations: Sequence[Explanation], title: str) -> str:
-    """One self-contained page; the same explanations give the same bytes."""
+    """Return one self-contained page; the same explanations give the same bytes."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -56,7 +56,7 @@ def explanation_html(explanations: Sequence[Explanation], title: str) -> str:
         title=title,
         explanations=explanations,
         verdict=verdict,
-        place=_places,
+        place=_locate_on_bar,
         plain=png_data_uri,
         heated=lambda e: png_data_uri(heat_overlay(e.image, e.heat)),
         heat_gradient=heat_gradient_css(),
@@ -64,7 +64,7 @@ def explanation_html(explanations: Sequence[Explanation], title: str) -> str:
 
 
 def verdict(explanation: Explanation) -> str:
-    """The decision in one sentence."""
+    """Return the decision in one sentence."""
     nearest, score = explanation.classes[0].name, f"{explanation.score:.4f}"
     if not math.isfinite(explanation.threshold):
         return f"{nearest}: score {score}; this model has no threshold yet and rejects nothing"
@@ -75,7 +75,7 @@ def verdict(explanation: Explanation) -> str:
 
 
 def explanation_png(explanation: Explanation) -> bytes:
-    """The image, its heat map, the verdict, and a row of neighbours for each of the nearest classes."""
+    """Return a PNG: the image, its heat map, the verdict, and a row of neighbors per nearest class."""
     from PIL import Image, ImageDraw, ImageFont
 
     e = explanation
@@ -87,11 +87,11 @@ def explanation_png(explanation: Explanation) -> bytes:
     pen = ImageDraw.Draw(sheet)
     font = ImageFont.load_default(size=14)
     y = _MARGIN
-    for text, colour in ((verdict(e), _KNOWN if e.known else _UNKNOWN), (e.source, _MUTED)):
-        _write_text(pen, (_MARGIN, y), text, colour, font, width - 2 * _MARGIN)
+    for text, color in ((verdict(e), _KNOWN if e.known else _UNKNOWN), (e.source, _MUTED)):
+        _write_text(pen, (_MARGIN, y), text, color, font, width - 2 * _MARGIN)
         y += _LINE
     for i, picture in enumerate((e.image, heat_overlay(e.image, e.heat))):
-        sheet.paste(_picture(picture, _LARGE), (_MARGIN + i * (_LARGE + _MARGIN), y))
+        sheet.paste(_to_picture(picture, _LARGE), (_MARGIN + i * (_LARGE + _MARGIN), y))
     y += _LARGE + 2 * _MARGIN
     for evidence in e.classes:
         heading = f"{shorten(evidence.name, 40)}: mean cosine of the nearest {evidence.similarity:.3f}"
@@ -102,7 +102,7 @@ def explanation_png(explanation: Explanation) -> bytes:
                 pen.rectangle((x, y + _LINE, x + _SMALL, y + _LINE + _SMALL), outline=_MUTED)
                 _write_text(pen, (x + 4, y + _LINE + 4), Path(near.source).name, _MUTED, font, _SMALL - 8)
             else:
-                sheet.paste(_picture(near.picture, _SMALL), (x, y + _LINE))
+                sheet.paste(_to_picture(near.picture, _SMALL), (x, y + _LINE))
             pen.text((x, y + _LINE + _SMALL), f"{near.similarity:.3f}", fill=_MUTED, font=font)
         y += row
     buffer = io.BytesIO()
@@ -110,8 +110,8 @@ def explanation_png(explanation: Explanation) -> bytes:
     return buffer.getvalue()
 
 
-def _picture(image: Tensor, side: int) -> Image:
-    """uint8 (C, H, W) as a square of ``side`` pixels: small ones enlarged sharply, large ones averaged."""
+def _to_picture(image: Tensor, side: int) -> Image:
+    """Resize uint8 (C, H, W) to ``side`` × ``side``: enlarge with sharp pixels, reduce by averaging."""
     from PIL import Image
 
     mode = "nearest" if image.shape[-1] < side else "area"
@@ -120,17 +120,17 @@ def _picture(image: Tensor, side: int) -> Image:
 
 
 def _write_text(
-    pen: ImageDraw, where: tuple[int, int], text: str, colour: tuple[int, ...], font: object, width: int
+    pen: ImageDraw, where: tuple[int, int], text: str, color: tuple[int, ...], font: object, width: int
 ) -> None:
-    """On one line, cut where it would run out of the picture."""
+    """Write one line of text, cut where it would leave the picture."""
     text = "".join(c if c.isprintable() else " " for c in text)
     while len(text) > 2 and pen.textlength(text, font=font) > width:  # type: ignore[arg-type]
         text = text[:-2] + "…"
-    pen.text(where, text, fill=colour, font=font)  # type: ignore[arg-type]
+    pen.text(where, text, fill=color, font=font)  # type: ignore[arg-type]
 
 
-def _places(e: Explanation) -> dict[str, float] | None:
-    """Where score and threshold lie on a bar, in per cent; None where there is no threshold."""
+def _locate_on_bar(e: Explanation) -> dict[str, float] | None:
+    """Return the positions of score and threshold on a bar, in per cent; None without a threshold."""
     if not math.isfinite(e.threshold):
         return None
     low, high = sorted((e.score, e.threshold))
@@ -139,10 +139,10 @@ def _places(e: Explanation) -> dict[str, float] | None:
     return {"score": round(share[0], 1), "threshold": round(share[1], 1)}
 
 
-def _file_name(source: str) -> str:
-    """What of an image's name can be a file's name anywhere.
+def _make_file_name(source: str) -> str:
+    """Return the part of an image's name that is a valid file name on every system.
 
-    >>> _file_name("new/photo 3.jpg")
+    >>> _make_file_name("new/photo 3.jpg")
     'photo_3'
     """
     return re.sub(r"[^\w.-]+", "_", Path(source).stem)[:60] or "image"

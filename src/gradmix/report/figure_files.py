@@ -1,4 +1,4 @@
-"""The figures of a page as files of their own, for papers and slides."""
+"""Write the figures of a page as SVG files, for papers and slides."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..atomic import write_text
+from ..files import write_text
 from .page import Figure
 
 _FONT = "system-ui, DejaVu Sans, sans-serif"
 
 
 def write_figures(figures: Sequence[Figure], folder: Path) -> None:
-    """<folder>/<heading>.svg for every figure; files of figures that there are no more are removed."""
+    """Write <folder>/<heading>.svg for every figure, and remove files of figures that no longer exist."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {folder / f"{slug(figure.heading)}.svg": figure.svg for figure in figures}
     for file, svg in files.items():
@@ -23,7 +23,7 @@ def write_figures(figures: Sequence[Figure], folder: Path) -> None:
 
 
 def standalone(svg: str) -> str:
-    """An SVG of the page, on white, with a font and a size of its own."""
+    """Return an SVG of the page as a file of its own: on white, with a font and a size."""
     [(width, height)] = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[:1]
     own = f'<svg width="{width}" height="{height}" font-family="{_FONT}" color="#1d2126" '
     start, _, rest = svg.removeprefix("<svg ").partition(">")
@@ -36,7 +36,7 @@ def standalone(svg: str) -> str:
 
 
 def slug(heading: str) -> str:
-    """A file name.
+    """Return a heading as a file name.
 
     >>> slug("CIFAR10: AUROC against steps")
     'cifar10-auroc-against-steps'

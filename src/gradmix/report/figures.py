@@ -1,4 +1,4 @@
-"""Figures of a whole evaluation: the two score distributions, the ROC curve, the course of training.
+"""Draw the figures of an evaluation: score distributions, ROC curve, training curve.
 
 Each takes plain arrays and returns SVG text (see ``canvas``). Values that are not finite are left out.
 """
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import UserError
-from .canvas import INK, KNOWN, MUTED, PARTS, UNKNOWN, draw, percent_axis, say_nothing_to_show
+from .canvas import INK, KNOWN, MUTED, PARTS, UNKNOWN, draw, use_percent_axis, write_nothing_recorded
 from .tables import format_percent
 
 if TYPE_CHECKING:
@@ -27,51 +27,51 @@ _NOT_A_LOSS = {"step", "epoch", "loss", "lr", "seconds", "minutes", "images", "i
 Array = NDArray[np.float64]
 
 
-def score_histogram(known_scores: ArrayLike, unknown_scores: ArrayLike, threshold: float | None) -> str:
+def draw_score_histogram(known_scores: ArrayLike, unknown_scores: ArrayLike, threshold: float | None) -> str:
     """Draw how the scores (higher = more likely known) of known and of unknown images are distributed.
 
     Both histograms share their bins and each sums to 100 % of its own group, so a group of few images
     weighs as much as a group of many. Images right of ``threshold`` are the accepted ones.
     """
     known, unknown = _finite(known_scores), _finite(unknown_scores)
-    edges = _bin_edges(np.concatenate([known, unknown]), threshold)
+    edges = _make_bins(np.concatenate([known, unknown]), threshold)
 
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
         if not known.size and not unknown.size:
-            return say_nothing_to_show(axes)
-        for scores, colour, style, label in (
+            return write_nothing_recorded(axes)
+        for scores, color, style, label in (
             (unknown, UNKNOWN, (0, (4, 1.5)), "unknown images"),
             (known, KNOWN, "solid", "known images"),
         ):
             if scores.size:
                 shares = np.histogram(scores, edges)[0] / scores.size
-                axes.stairs(shares, edges, fill=True, color=colour, alpha=0.28, linewidth=0)
-                axes.stairs(shares, edges, color=colour, linewidth=1.8, linestyle=style, label=label)
+                axes.stairs(shares, edges, fill=True, color=color, alpha=0.28, linewidth=0)
+                axes.stairs(shares, edges, color=color, linewidth=1.8, linestyle=style, label=label)
         if threshold is not None and np.isfinite(threshold):
             axes.axvline(threshold, color=INK, linewidth=1.2)
-            for word, side, shift, colour in (
+            for word, side, shift, color in (
                 ("rejected ←", "right", -5, UNKNOWN),
                 ("→ accepted", "left", 5, KNOWN),
             ):
                 axes.annotate(
-                    word, (threshold, 1.0), xycoords=axes.get_xaxis_transform(), color=colour,
+                    word, (threshold, 1.0), xycoords=axes.get_xaxis_transform(), color=color,
                     xytext=(shift, 2), textcoords="offset points", ha=side, va="bottom",
                 )  # fmt: skip
         axes.set_xlim(edges[0], edges[-1])
         axes.set_ylim(bottom=0)
         axes.set_xlabel("score (higher = more likely known)")
         axes.set_ylabel("share of the group")
-        percent_axis(axes, "y")
-        _legend_above(figure, axes)
+        use_percent_axis(axes, "y")
+        _add_legend(figure, axes)
 
     return draw(_WIDTH, _HEIGHT, paint)
 
 
-def roc_figure(fpr: ArrayLike, tpr: ArrayLike, auroc: float) -> str:
+def draw_roc(fpr: ArrayLike, tpr: ArrayLike, auroc: float) -> str:
     """Draw the ROC curve; known is positive, so ``fpr`` is the share of unknown images that slip through.
 
-    ``fpr`` and ``tpr`` run from (0, 0) to (1, 1), one point a threshold, as ``sklearn.metrics.roc_curve``
+    ``fpr`` and ``tpr`` run from (0, 0) to (1, 1), one point per threshold, as ``sklearn.metrics.roc_curve``
     returns them with ``drop_intermediate=False``. The dot is the first threshold that accepts 95 % of known.
     """
     x, y = np.asarray(fpr, dtype=np.float64), np.asarray(tpr, dtype=np.float64)
@@ -101,26 +101,27 @@ def roc_figure(fpr: ArrayLike, tpr: ArrayLike, auroc: float) -> str:
         axes.set_ylim(0, 1.01)
         axes.set_xlabel("unknown images wrongly accepted")
         axes.set_ylabel("known images accepted")
-        percent_axis(axes, "x")
-        percent_axis(axes, "y")
+        use_percent_axis(axes, "x")
+        use_percent_axis(axes, "y")
 
     return draw(_WIDTH, _HEIGHT, paint)
 
 
-def training_curve(history: Sequence[Mapping[str, float]]) -> str:
+def draw_training(history: Sequence[Mapping[str, float | str]]) -> str:
     """Draw the loss, its parts and, in a strip below, the learning rate over the steps of training.
 
     ``history`` has rows with ``"step"`` and ``"loss"``; other keys are parts of the loss, unless they are
-    bookkeeping (``"epoch"``, ``"lr"``, ``"seconds"``, ``"images_per_second"`` …). Rows may lack a key. Long
-    histories are averaged in groups of neighbouring rows.
+    bookkeeping (``"epoch"``, ``"lr"``, ``"seconds"``, ``"images_per_second"`` …) or text (the name of a
+    stage). Rows may lack a key. Long histories are averaged in groups of neighbouring rows.
     """
-    curves = {key: _course(history, key) for key in dict.fromkeys(key for row in history for key in row)}
+    keys = dict.fromkeys(key for row in history for key in row if key != "stage")  # a stage has a name
+    curves = {key: _read_curve(history, key) for key in keys}
     curves = {key: course for key, course in curves.items() if course[0].size}
     parts = [key for key in curves if key not in _NOT_A_LOSS]
 
     def paint(figure: Figure) -> None:
         if not parts and "loss" not in curves:
-            return say_nothing_to_show(figure.add_subplot())
+            return write_nothing_recorded(figure.add_subplot())
         strips = (5, 1) if "lr" in curves else (1,)
         grid = figure.add_gridspec(len(strips), 1, height_ratios=strips)
         axes = figure.add_subplot(grid[0])
@@ -142,12 +143,12 @@ def training_curve(history: Sequence[Mapping[str, float]]) -> str:
             last.yaxis.set_major_formatter(lambda value, _: f"{value:.2g}")
             last.set_ylabel("lr")
         last.set_xlabel("step")
-        _legend_above(figure, axes)
+        _add_legend(figure, axes)
 
     return draw(_WIDTH, _HEIGHT, paint)
 
 
-def _legend_above(figure: Figure, axes: Axes) -> None:
+def _add_legend(figure: Figure, axes: Axes) -> None:
     """Name the curves above the axes, where no curve can run into the names."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
@@ -161,7 +162,7 @@ def _finite(values: ArrayLike) -> Array:
     return flat[np.isfinite(flat)]
 
 
-def _bin_edges(scores: Array, threshold: float | None) -> Array:
+def _make_bins(scores: Array, threshold: float | None) -> Array:
     """Cut the range of all scores, widened to show the threshold, into equal bins; never an empty range."""
     if threshold is not None and np.isfinite(threshold):
         scores = np.append(scores, threshold)
@@ -183,9 +184,10 @@ def _thin_curve(x: Array, y: Array) -> tuple[Array, Array]:
     return np.interp(grid, along, x), np.interp(grid, along, y)
 
 
-def _course(history: Sequence[Mapping[str, float]], key: str) -> tuple[Array, Array]:
+def _read_curve(history: Sequence[Mapping[str, float | str]], key: str) -> tuple[Array, Array]:
     """Return steps and values of one key, averaged in at most ``_POINTS`` groups of neighbours."""
-    rows = [(float(row["step"]), float(row[key])) for row in history if key in row and "step" in row]
+    found = [(row["step"], row[key]) for row in history if key in row and "step" in row]
+    rows = [(float(step), float(value)) for step, value in found if not isinstance(value, str)]
     table = np.array(rows, dtype=np.float64).reshape(-1, 2)
     table = table[np.isfinite(table).all(axis=1)]
     if len(table) > _POINTS:

@@ -1,4 +1,4 @@
-"""What was discovered, as folders that a person can look through and name."""
+"""Write discovered groups as folders with a contact sheet each."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 from ..data import ImageSet
 from ..errors import UserError
 from ..recognition import Discovery
-from ..recognition.group_files import GROUP_FILE, check_free
+from ..recognition.discover import GROUP_FILE, check_free
 from .pictures import contact_sheet
 
-_MOST_ON_A_SHEET = 64
+_MAX_PER_SHEET = 64
 _SMALLEST_TILE = 64
 
 
 def write_groups(found: Discovery, images: ImageSet, out: Path) -> None:
-    """``out``/N/sheet.png and group.json for each group, and groups.json: all of it, or nothing.
+    """Write ``out``/N/sheet.png and group.json for each group, and groups.json: all files or none.
 
     ``images`` are those that were given to ``discover``; their sources are the files' names.
     """
@@ -38,14 +38,14 @@ def write_groups(found: Discovery, images: ImageSet, out: Path) -> None:
             }
             folder = part / str(number)
             folder.mkdir()
-            (folder / GROUP_FILE).write_bytes(_json(about))
-            shown = images.select(group.members[:_MOST_ON_A_SHEET])
+            (folder / GROUP_FILE).write_bytes(_to_json(about))
+            shown = images.select(group.members[:_MAX_PER_SHEET])
             scale = max(1, -(-_SMALLEST_TILE // shown.images.shape[-1]))
             (folder / "sheet.png").write_bytes(contact_sheet(shown.images[:], scale=scale))
             listing.append(about)
         left_over = [files[i] for i in found.left_over]
         whole = {"groups": listing, "left_over": left_over, "known": [files[i] for i in found.accepted]}
-        (part / "groups.json").write_bytes(_json(whole))
+        (part / "groups.json").write_bytes(_to_json(whole))
         part.chmod(0o755)
         part.rename(out)
     except OSError as error:
@@ -54,6 +54,6 @@ def write_groups(found: Discovery, images: ImageSet, out: Path) -> None:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _json(content: dict[str, object]) -> bytes:
-    """Bytes of a file's name that are not UTF-8 become JSON's escapes, which ``enroll --group`` reads."""
+def _to_json(content: dict[str, object]) -> bytes:
+    """Encode as JSON; names that are not UTF-8 get escapes, which ``enroll --group`` reads."""
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")

@@ -1,11 +1,11 @@
-"""The four numbers at the top of a report, in the same words wherever a report is made."""
+"""Make the four numbers at the top of a report."""
 
 from __future__ import annotations
 
 from .page import Metric
 
 
-def headline_metrics(
+def make_headline(
     *, accuracy: float, auroc: float, tnr_at_95: float, oscr: float, known_classes: int
 ) -> tuple[Metric, ...]:
     """Return closed-set accuracy, AUROC, TNR@95 and OSCR (each a share of 1) with what they mean.
@@ -13,7 +13,7 @@ def headline_metrics(
     A guessing model names one of C classes, ranks at random (AUROC ½), rejects 5 % of the unknown where it
     accepts 95 % of the known, and has an OSCR of 1/(2C).
 
-    >>> [m.guess for m in headline_metrics(accuracy=1, auroc=1, tnr_at_95=1, oscr=1, known_classes=4)]
+    >>> [m.guess for m in make_headline(accuracy=1, auroc=1, tnr_at_95=1, oscr=1, known_classes=4)]
     [0.25, 0.5, 0.05, 0.125]
     """
     return (

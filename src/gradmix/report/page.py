@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from ..atomic import write_text
 from ..errors import UserError
+from ..files import write_text
 from .pictures import Example, heat_gradient_css, heat_overlay, png_data_uri
 from .tables import Cell, format_cell, format_percent, is_number
 
@@ -48,9 +48,9 @@ class Outcome:
 
     @property
     def dots(self) -> list[Dot]:
-        """The outcome of 100 images, as whole images: right first, then misnamed, then wrong."""
-        right = _whole(self.right)
-        misnamed = min(_whole(self.misnamed), 100 - right)
+        """Return the outcome of 100 images: right first, then misnamed, then wrong."""
+        right = _round_to_images(self.right)
+        misnamed = min(_round_to_images(self.misnamed), 100 - right)
         counts: tuple[tuple[Dot, int], ...] = (
             ("right", right),
             ("misnamed", misnamed),
@@ -125,7 +125,7 @@ def render(page: Page) -> str:
     return environment.get_template("page.html.jinja").render(
         page=page,
         plain=png_data_uri,
-        heated=_heated,
+        heated=_overlay_heat,
         heat_gradient=heat_gradient_css() if has_heat else "",
     )
 
@@ -138,12 +138,12 @@ def write(page: Page, path: str | Path) -> None:
     write_text(path, render(page))
 
 
-def _heated(example: Example) -> str:
+def _overlay_heat(example: Example) -> str:
     assert example.heat is not None
     return png_data_uri(heat_overlay(example.image, example.heat))
 
 
-def _whole(share: float) -> int:
+def _round_to_images(share: float) -> int:
     """Round a share to whole images of 100, without turning "almost" into "all" or "hardly" into "none"."""
     share = min(max(share, 0.0), 1.0) if share == share else 0.0
     return int(share * 100) if share in (0.0, 1.0) else min(max(round(share * 100), 1), 99)

@@ -44,10 +44,10 @@ class Example:
 
 
 def heat_overlay(image: Tensor, heat: Tensor, strength: float = 0.75) -> Tensor:
-    """Lay a heat map over the grey picture: out = (1 − w)·grey + w·colour(heat), w = strength·√heat.
+    """Lay a heat map over the grey picture: out = (1 − w)·grey + w·color(heat), w = strength·√heat.
 
-    Cold places stay as they are and hot ones take the colours of "inferno", which grow evenly in brightness,
-    so the map can be read without colour vision. The root lets the mid-range be seen on dark pictures.
+    Cold places stay as they are and hot ones take the colors of "inferno", which grow evenly in brightness,
+    so the map can be read without color vision. The root lets the mid-range be seen on dark pictures.
 
     ``image`` uint8 (C, H, W) or (N, C, H, W), C = 1 or 3; ``heat`` (H, W) or (N, H, W), in [0, 1]; returns
     uint8 (3, H, W) or (N, 3, H, W).
@@ -57,15 +57,15 @@ def heat_overlay(image: Tensor, heat: Tensor, strength: float = 0.75) -> Tensor:
         raise UserError(f"heat of shape {tuple(heat.shape)} does not fit images {tuple(image.shape)}")
     heat = heat.detach().to(torch.float32).nan_to_num(0.0).clamp(0.0, 1.0)
     weights = torch.tensor(_LUMINANCE, device=image.device)
-    grey = torch.einsum("...chw,c->...hw", _rgb(image).to(torch.float32), weights)
-    colour = _colours().to(image.device)[(heat * 255).round().long()].movedim(-1, -3)
+    grey = torch.einsum("...chw,c->...hw", _to_rgb(image).to(torch.float32), weights)
+    color = _load_colors().to(image.device)[(heat * 255).round().long()].movedim(-1, -3)
     w = (strength * heat.sqrt()).unsqueeze(-3)
-    return ((1 - w) * grey.unsqueeze(-3) + w * colour).round().clamp(0, 255).to(torch.uint8)
+    return ((1 - w) * grey.unsqueeze(-3) + w * color).round().clamp(0, 255).to(torch.uint8)
 
 
 def heat_gradient_css() -> str:
-    """Return the colours of ``heat_overlay`` from cold to hot as a CSS gradient, for a legend."""
-    stops = _colours()[torch.linspace(0, 255, 6).long()].round().int().tolist()
+    """Return the colors of ``heat_overlay`` from cold to hot as a CSS gradient, for a legend."""
+    stops = _load_colors()[torch.linspace(0, 255, 6).long()].round().int().tolist()
     return "linear-gradient(to right, " + ", ".join("#{:02x}{:02x}{:02x}".format(*rgb) for rgb in stops) + ")"
 
 
@@ -84,7 +84,7 @@ def contact_sheet(
     rows = max(1, -(-n // columns))
     below = _CAPTION_HEIGHT if captions is not None else 0
 
-    tiles = _rgb(images).cpu().repeat_interleave(scale, -2).repeat_interleave(scale, -1)
+    tiles = _to_rgb(images).cpu().repeat_interleave(scale, -2).repeat_interleave(scale, -1)
     tiles = F.pad(tiles, (_GAP, _GAP, _GAP, _GAP + below), value=255)
     height, width = tiles.shape[-2:]
     empty = tiles.new_full((rows * columns - n, 3, height, width), 255)
@@ -93,7 +93,7 @@ def contact_sheet(
     if captions is None:
         return png(sheet)
     corners = [(i % columns * width + _GAP, (i // columns + 1) * height - below) for i in range(n)]
-    return _with_captions(sheet, captions, corners, width - 2 * _GAP)
+    return _add_captions(sheet, captions, corners, width - 2 * _GAP)
 
 
 def png(image: Tensor) -> bytes:
@@ -102,7 +102,7 @@ def png(image: Tensor) -> bytes:
 
     _check_image(image)
     buffer = io.BytesIO()
-    Image.fromarray(_rgb(image).permute(1, 2, 0).cpu().contiguous().numpy()).save(buffer, format="PNG")
+    Image.fromarray(_to_rgb(image).permute(1, 2, 0).cpu().contiguous().numpy()).save(buffer, format="PNG")
     return buffer.getvalue()
 
 
@@ -125,8 +125,8 @@ def png_data_uri(image: Tensor, smallest: int = 160, largest: int = 320) -> str:
 
 
 @lru_cache(maxsize=1)
-def _colours() -> Tensor:
-    """Return the 256 colours of "inferno" (256, 3), as floats from 0 to 255."""
+def _load_colors() -> Tensor:
+    """Return the 256 colors of "inferno" (256, 3), as floats from 0 to 255."""
     import matplotlib
     import numpy as np
 
@@ -134,7 +134,7 @@ def _colours() -> Tensor:
     return torch.from_numpy(np.asarray(rgba)[:, :3].astype(np.float32))
 
 
-def _rgb(images: Tensor) -> Tensor:
+def _to_rgb(images: Tensor) -> Tensor:
     return images.expand(*images.shape[:-3], 3, *images.shape[-2:])
 
 
@@ -147,7 +147,7 @@ def _check_image(image: Tensor) -> None:
         raise UserError(f"an image of shape {tuple(image.shape)} has no pixels")
 
 
-def _with_captions(
+def _add_captions(
     sheet: Tensor, captions: Sequence[str], corners: Sequence[tuple[int, int]], width: int
 ) -> bytes:
     """Write each caption at its corner, cut where it would run into its neighbour."""

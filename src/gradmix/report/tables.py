@@ -1,4 +1,4 @@
-"""Tables as text; how a value is written in a cell is decided here, for every kind of table."""
+"""Write tables as text, and format the values of cells for every kind of table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def format_percent(share: float) -> str:
 
 
 def is_number(value: Cell) -> bool:
-    """Whether a cell belongs to a right-aligned column (a gap in such a column does too)."""
+    """Return whether a cell belongs to a right-aligned column (an empty cell does)."""
     return value is None or isinstance(value, int | float)
 
 
