@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from gradmix.experiments import PRESETS, get_experiment
-from gradmix.experiments.plan import Trial, make_plan
-from gradmix.experiments.results import TrialResult
-from gradmix.experiments.run import Runner
+from gradmix.experiments.engine.plan import Trial, make_plan
+from gradmix.experiments.engine.results import TrialResult
+from gradmix.experiments.engine.run import Runner
 
 
 @pytest.fixture(autouse=True)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from gradmix.experiments import PRESETS, estimate, get_experiment
-from gradmix.experiments.estimate import Workload, kind_of, seconds_of, seconds_per_step
+from gradmix.experiments import PRESETS, get_experiment
+from gradmix.experiments.engine import estimate
+from gradmix.experiments.engine.estimate import (
+    Workload,
+    estimate_seconds,
+    get_step_kind,
+    measure_seconds_per_step,
+)
+from gradmix.experiments.engine.plan import make_plan
 from gradmix.experiments.images import GeneratedImages
-from gradmix.experiments.plan import make_plan
 from gradmix.training import Recipe
 
 
@@ -18,8 +24,8 @@ def recipes(*arms: str) -> list[Recipe]:
 
 def test_arms_that_cost_the_same_are_of_one_kind() -> None:
     none, weak, strong = recipes("none", "mixup-0.2", "mixup-1.0")
-    assert {kind_of(weak), kind_of(strong)} == {kind_of(weak)}
-    assert len({kind_of(weak), kind_of(none)}) == 2
+    assert {get_step_kind(weak), get_step_kind(strong)} == {get_step_kind(weak)}
+    assert len({get_step_kind(weak), get_step_kind(none)}) == 2
 
 
 def test_a_kind_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,15 +35,15 @@ def test_a_kind_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
         timed.append(recipe)
         return 1.0
 
-    monkeypatch.setattr(estimate, "seconds_per_step", one_second)
-    found = GeneratedImages().material(get_experiment("table2").benches[2].data, 0, 16, 3).train
+    monkeypatch.setattr(estimate, "measure_seconds_per_step", one_second)
+    found = GeneratedImages().load_trial_data(get_experiment("table2").benches[2].data, 0, 16, 3).train
     weak, strong = recipes("mixup-0.2", "mixup-1.0")
     work = {"a": Workload(weak, 10, found), "b": Workload(strong, 20, found)}
-    assert seconds_of(work) == {"a": 10.0, "b": 20.0}
+    assert estimate_seconds(work) == {"a": 10.0, "b": 20.0}
     assert len(timed) == 1
 
 
 def test_a_step_takes_some_time() -> None:
-    found = GeneratedImages().material(get_experiment("table2").benches[2].data, 0, 16, 3).train
+    found = GeneratedImages().load_trial_data(get_experiment("table2").benches[2].data, 0, 16, 3).train
     [recipe] = recipes("none")
-    assert 0 < seconds_per_step(recipe, found) < 60
+    assert 0 < measure_seconds_per_step(recipe, found) < 60

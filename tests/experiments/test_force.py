@@ -11,9 +11,9 @@ import pytest
 from gradmix.errors import UserError
 from gradmix.experiments import PRESETS, get_experiment
 from gradmix.experiments.declaration import Arm
-from gradmix.experiments.plan import make_plan
-from gradmix.experiments.run import Runner, describe
-from gradmix.locks import claimed
+from gradmix.experiments.engine.plan import make_plan
+from gradmix.experiments.engine.run import Runner, describe
+from gradmix.files import try_lock
 
 from .conftest import smoke_runner, write_trial
 
@@ -35,10 +35,10 @@ def test_two_versions_of_an_own_row_are_not_mixed(tmp_path: Path) -> None:
     for trial in first.plan.trials:
         write_trial(first, trial)
     with pytest.raises(UserError, match=r"holds 'mnist.mine.0' of another version of your file mine") as told:
-        own_runner(tmp_path, "2", 1).todo()
+        own_runner(tmp_path, "2", 1).list_todo()
     assert "\n" not in str(told.value)
-    assert len(own_runner(tmp_path, "1", 1).todo()) == 2  # the same version: more trials
-    assert len(smoke_runner("table2", tmp_path, **ONE, trials=[1]).todo()) == 1  # not asked for now
+    assert len(own_runner(tmp_path, "1", 1).list_todo()) == 2  # the same version: more trials
+    assert len(smoke_runner("table2", tmp_path, **ONE, trials=[1]).list_todo()) == 1  # not asked for now
 
 
 def test_a_trial_file_of_before_has_no_code(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_trial_file_of_before_has_no_code(tmp_path: Path) -> None:
     values = json.loads(file.read_text())
     del values["code"]
     file.write_text(json.dumps(values))
-    assert runner.todo() == []
+    assert runner.list_todo() == []
 
 
 def test_where_it_runs_and_what_it_logs_is_no_other_setting(tmp_path: Path) -> None:
@@ -57,9 +57,9 @@ def test_where_it_runs_and_what_it_logs_is_no_other_setting(tmp_path: Path) -> N
     write_trial(first, first.plan.trials[0])
     more = {"protocols": ["mnist"], "methods": ["gradmix"]}
     for fields in ({}, {"device": "cpu"}, {"checkpoint_minutes": "1", "log_every": "2"}):
-        assert len(smoke_runner("table2", tmp_path, **more, overrides=fields).todo()) == 1
+        assert len(smoke_runner("table2", tmp_path, **more, overrides=fields).list_todo()) == 1
     with pytest.raises(UserError, match="with other recipe fields"):
-        smoke_runner("table2", tmp_path, **more, overrides={"device": "cpu", "lr": "0.1"}).todo()
+        smoke_runner("table2", tmp_path, **more, overrides={"device": "cpu", "lr": "0.1"}).list_todo()
 
 
 def done(root: Path, **choices: object) -> Runner:
@@ -80,10 +80,10 @@ def is_there(runner: Runner) -> bool:
 
 def test_forgotten_it_is_to_be_done(tmp_path: Path) -> None:
     runner = done(tmp_path)
-    assert runner.todo() == []
+    assert runner.list_todo() == []
     runner.forget()
     assert not is_there(runner)
-    assert len(runner.todo()) == 1
+    assert len(runner.list_todo()) == 1
 
 
 def test_nothing_is_forgotten_whose_data_is_gone(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_nothing_is_forgotten_that_could_not_stand_beside_the_rest(tmp_path: Pat
 def test_nothing_is_forgotten_that_another_process_works_on(tmp_path: Path) -> None:
     runner = done(tmp_path)
     with (
-        claimed(runner.store.lock(runner.plan.trials[0].training)),
+        try_lock(runner.store.lock(runner.plan.trials[0].training)),
         pytest.raises(UserError, match=r"another process is at work on .*; let it end, or stop it"),
     ):
         runner.forget()
@@ -120,7 +120,7 @@ def test_results_of_another_setting_can_be_forgotten(tmp_path: Path) -> None:
     runner = done(tmp_path)
     write_trial(runner, runner.plan.trials[0], key="of something else")
     runner.forget()
-    assert len(runner.todo()) == 1
+    assert len(runner.list_todo()) == 1
 
 
 def test_a_look_before_force_counts_what_would_be_done_again(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gradmix.errors import UserError
-from gradmix.experiments.own_method import own_arm
+from gradmix.experiments.engine.own_method import load_own_arm
+from gradmix.experiments.report.page import write_experiment
 from gradmix.methods import METHODS
-from gradmix.report.experiment_page import write_experiment
 
 from .conftest import smoke_runner
 
@@ -59,7 +59,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_python_file_is_a_row(file: Path, tmp_path: Path) -> None:
-    arm = own_arm(str(file))
+    arm = load_own_arm(str(file))
     runner = smoke_runner("table2", tmp_path / "out", protocols=["mnist"], methods=["ce"], own=[arm])
     result = runner.run()
     write_experiment(result)
@@ -69,7 +69,7 @@ def test_a_python_file_is_a_row(file: Path, tmp_path: Path) -> None:
 
 
 def test_its_settings_are_options(file: Path, tmp_path: Path) -> None:
-    own = [own_arm(f"{file}:Centred")]
+    own = [load_own_arm(f"{file}:Centred")]
     runner = smoke_runner(
         "table2", tmp_path, protocols=["mnist"], methods=["ce"], own=own, overrides={"power": "3"}
     )
@@ -79,7 +79,7 @@ def test_its_settings_are_options(file: Path, tmp_path: Path) -> None:
 
 def test_changed_code_is_another_training(file: Path, tmp_path: Path) -> None:
     def key() -> str:
-        own = [own_arm(str(file))]
+        own = [load_own_arm(str(file))]
         return smoke_runner("table2", tmp_path, protocols=["mnist"], own=own).plan.trials[-1].training
 
     first = key()
@@ -91,7 +91,7 @@ def test_changed_code_is_another_training(file: Path, tmp_path: Path) -> None:
 def test_a_yaml_file_is_a_row(tmp_path: Path) -> None:
     file = tmp_path / "large-patches.yaml"
     file.write_text("label: Large patches\ngamma_max: 0.9\n")
-    arm = own_arm(str(file))
+    arm = load_own_arm(str(file))
     assert (arm.name, arm.label) == ("large-patches", "Large patches")
     runner = smoke_runner("table2", tmp_path, protocols=["mnist"], methods=["gradmix"], own=[arm])
     assert [t.recipe.flat().get("gamma_max") for t in runner.plan.trials] == [0.5, 0.9]
@@ -116,13 +116,13 @@ def test_mistakes_are_told(tmp_path: Path, name: str, content: str | None, compl
     if content is not None:
         (tmp_path / name).write_text(content)
     with pytest.raises(UserError, match=complaint):
-        own_arm(str(tmp_path / name))
+        load_own_arm(str(tmp_path / name))
 
 
 def test_a_row_of_that_name_is_there_already(tmp_path: Path) -> None:
     (tmp_path / "gradmix.yaml").write_text("gamma_max: 0.9")
     with pytest.raises(UserError, match="table2 has a row 'gradmix' already"):
-        smoke_runner("table2", tmp_path, own=[own_arm(str(tmp_path / "gradmix.yaml"))])
+        smoke_runner("table2", tmp_path, own=[load_own_arm(str(tmp_path / "gradmix.yaml"))])
 
 
 @pytest.mark.parametrize(
@@ -140,17 +140,17 @@ def test_no_two_rows_share_a_name(tmp_path: Path, files: dict[str, str], complai
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
     with pytest.raises(UserError, match=complaint):
-        smoke_runner("table2", tmp_path, own=[own_arm(str(tmp_path / name)) for name in files])
+        smoke_runner("table2", tmp_path, own=[load_own_arm(str(tmp_path / name)) for name in files])
 
 
 def test_what_cannot_be_measured_is_not_trained(file: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="S_M is compared between arms of the method gradmix, and centred is"):
-        smoke_runner("fig-area", tmp_path, own=[own_arm(str(file))])
+        smoke_runner("fig-area", tmp_path, own=[load_own_arm(str(file))])
 
 
 def test_a_row_keeps_the_queue_it_asks_for(tmp_path: Path) -> None:
     (tmp_path / "long.yaml").write_text("method: moco\nqueue_size: 48\n")
-    own = [own_arm(str(tmp_path / "long.yaml"))]
+    own = [load_own_arm(str(tmp_path / "long.yaml"))]
     runner = smoke_runner("fig-ssl", tmp_path, protocols=["resnet18"], methods=["moco-none"], own=own)
     assert [trial.recipe.objective.queue_size for trial in runner.plan.trials] == [32, 48]
 
@@ -158,21 +158,21 @@ def test_a_row_keeps_the_queue_it_asks_for(tmp_path: Path) -> None:
 def test_an_edited_file_is_another_version(file: Path, tmp_path: Path) -> None:
     settings = tmp_path / "m.yaml"
     settings.write_text("k: 5")
-    before = [own_arm(str(file)).code, own_arm(str(settings)).code]
+    before = [load_own_arm(str(file)).code, load_own_arm(str(settings)).code]
     file.write_text(CODE + "\n")
     settings.write_text("k: 6")
-    after = [own_arm(str(file)).code, own_arm(str(settings)).code]
+    after = [load_own_arm(str(file)).code, load_own_arm(str(settings)).code]
     assert all(before)
     assert all(a != b for a, b in zip(before, after, strict=True))
 
 
 def test_a_row_in_grey_runs_beside_one_in_colour(tmp_path: Path) -> None:
     (tmp_path / "grey.yaml").write_text("channels: 1\nmixer: none\n")
-    own = [own_arm(str(tmp_path / "grey.yaml"))]
+    own = [load_own_arm(str(tmp_path / "grey.yaml"))]
     result = smoke_runner("table2", tmp_path, protocols=["cifar10"], methods=["ce"], own=own).run()
     assert [trial.recipe["channels"] for trial in result.trials] == [3, 1]
 
 
 def test_a_class_that_is_not_there(file: Path) -> None:
     with pytest.raises(UserError, match=r"no method in .* 'Centered'; did you mean 'Centred'"):
-        own_arm(f"{file}:Centered")
+        load_own_arm(f"{file}:Centered")

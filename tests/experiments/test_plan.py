@@ -6,11 +6,11 @@ import pytest
 
 from gradmix.data import ImageSet
 from gradmix.errors import UserError
-from gradmix.experiments import PRESETS, get_experiment
+from gradmix.experiments import EXPERIMENTS, PRESETS, get_experiment
 from gradmix.experiments.declaration import Arm
+from gradmix.experiments.engine.plan import Plan, count_steps, make_plan
+from gradmix.experiments.engine.recipes import shift_one_stage_earlier
 from gradmix.experiments.images import GeneratedImages
-from gradmix.experiments.plan import Plan, make_plan, steps_of
-from gradmix.experiments.recipes import one_stage_earlier
 from gradmix.training import train
 
 
@@ -55,6 +55,9 @@ def test_what_changes_a_training_and_what_only_its_test() -> None:
     assert with_field(gamma_max=0.4) == (False, False)
     assert with_field(k=5) == (True, False)
     assert with_field(score_normalize="none") == (True, False)
+    for field, value in (("openmax_tail", 5), ("openmax_alpha", 2), ("openmax_distance", "cosine")):
+        assert with_field(**{field: value})[0]
+    assert with_field(openmax_variant="neal", score_temperature=2.0)[0]
     assert with_field(log_every=3, checkpoint_minutes=1) == (True, True)
 
 
@@ -71,15 +74,15 @@ def test_on_a_cpu_tinyimagenet_keeps_split_0() -> None:
 
 
 def test_cuts_are_told() -> None:
-    cuts = plan("table2").cuts
+    cuts = plan("table2").deviations
     assert "encoder: resnet18 → resnet8_16" in cuts
     assert "trials: 5 → 3" in cuts
     assert "image_size: 64 → 24 (TinyImageNet)" in cuts
-    assert plan("table2", "paper").cuts == ()
-    assert plan("table2", "paper", overrides={"batch_size": "64"}).cuts == ("batch_size: 256 → 64",)
-    assert "max_steps: all → 2" in plan("table2", "paper", max_steps=2).cuts
-    assert "left out: TinyImageNet" in plan("fig-layers").cuts
-    assert any("generated" in cut for cut in plan("table2", "smoke").cuts)
+    assert plan("table2", "paper").deviations == ()
+    assert plan("table2", "paper", overrides={"batch_size": "64"}).deviations == ("batch_size: 256 → 64",)
+    assert "max_steps: all → 2" in plan("table2", "paper", max_steps=2).deviations
+    assert "left out: TinyImageNet" in plan("fig-layers").deviations
+    assert any("generated" in cut for cut in plan("table2", "smoke").deviations)
 
 
 def test_two_steps_have_a_folder_of_their_own() -> None:
@@ -120,7 +123,7 @@ def test_other_splits_have_a_folder_of_their_own() -> None:
 def test_layers_follow_the_number_of_stages(choices: dict[str, str], layers: tuple[str, ...]) -> None:
     [trial] = plan("fig-layers", methods=["conv4+5"], trials=[0], overrides=choices).trials
     assert trial.recipe.objective.layers == layers
-    assert one_stage_earlier("layer3.1") == "layer3.1"
+    assert shift_one_stage_earlier("layer3.1") == "layer3.1"
 
 
 def test_layers_follow_the_encoder_of_any_preset() -> None:
@@ -138,8 +141,8 @@ def test_layers_follow_the_encoder_of_any_preset() -> None:
 def test_images_are_shared_by_rows_that_see_them_alike() -> None:
     grey = Arm("grey", "Grey", {"channels": 1}, code="1")
     colour, other = plan("table2", protocols=["cifar10"], methods=["gradmix"], own=[grey], trials=[0]).trials
-    assert colour.place[:3] == other.place[:3]
-    assert (colour.place[3], other.place[3]) == (3, 1)
+    assert colour.images_key[:3] == other.images_key[:3]
+    assert (colour.images_key[3], other.images_key[3]) == (3, 1)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +150,6 @@ def test_images_are_shared_by_rows_that_see_them_alike() -> None:
     [
         ({"protocols": ["cifar01"]}, "no protocol 'cifar01'; did you mean 'cifar10'"),
         ({"methods": ["gradmx"]}, "no method 'gradmx'; did you mean 'gradmix'"),
-        ({"methods": ["openmax"]}, "OpenMax is not yet implemented"),
         ({"overrides": {"batchsize": 4}}, "no option or recipe field 'batchsize'; did you mean 'batch_size'"),
         ({"overrides": {"seed": 4}}, "seed: every trial has its own"),
         ({"overrides": {"lr": "fast"}}, "lr must be a number"),
@@ -163,24 +165,24 @@ def test_mistakes_name_the_way_out(choices: dict[str, object], complaint: str) -
 
 def test_steps_are_those_of_the_training() -> None:
     [trial] = plan("table2", "smoke", protocols=["mnist"], methods=["ce"]).trials
-    images: ImageSet = GeneratedImages().material(trial.data, 0, 16, 1).train
-    assert steps_of(trial.recipe, len(images)) == train(images, trial.recipe).steps == 4
+    images: ImageSet = GeneratedImages().load_trial_data(trial.data, 0, 16, 1).train
+    assert count_steps(trial.recipe, len(images)) == train(images, trial.recipe).steps == 4
 
 
 def test_a_row_that_needs_weights_waits_for_them() -> None:
     def methods(preset: str, **choices: object) -> set[str]:
         return {trial.arm.name for trial in plan("table2", preset, **choices).trials}
 
-    assert methods("paper") == {"ce", "gradmix"}
-    assert methods("smoke") == {"ce", "gradmix", "attentive-cutmix"}  # with a network that was never trained
-    given = {"attention_init": "resnet18.pth"}
-    assert methods("paper", overrides=given) == {"ce", "gradmix", "attentive-cutmix"}
+    every = {arm.name for arm in EXPERIMENTS["table2"].arms}
+    assert methods("paper") == every - {"attentive-cutmix"}
+    assert methods("smoke") == every  # with a network that was never trained
+    assert methods("paper", overrides={"attention_init": "resnet18.pth"}) == every
     with pytest.raises(UserError, match="Attentive CutMix needs --attention-init"):
         plan("table2", "paper", methods=["attentive-cutmix"])
 
 
 def test_what_is_not_the_papers_is_not_called_so() -> None:
     assert [bench.label for bench in plan("fig-ssl").benches] == ["Small encoder"]
-    assert "left out: ResNet34, ResNet50" in plan("fig-ssl").cuts
+    assert "left out: ResNet34, ResNet50" in plan("fig-ssl").deviations
     assert plan("table6").benches[0].label == "mini-imagenet"
     assert plan("table6", "paper").benches[0].label == "ImageNet100"

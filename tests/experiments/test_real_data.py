@@ -9,7 +9,7 @@ import pytest
 
 from gradmix.cli import main
 from gradmix.data import PROTOCOLS
-from gradmix.experiments.results import TrialFiles
+from gradmix.experiments.engine.results import TrialFiles
 
 needs_data = pytest.mark.skipif("GRADMIX_DATA" not in os.environ, reason="GRADMIX_DATA says where data is")
 

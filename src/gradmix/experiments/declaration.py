@@ -55,16 +55,17 @@ class Bench:
 
 @dataclass(frozen=True)
 class Arm:
-    """One row: recipe fields over the bench's. Not ``implemented``: only the paper's numbers are there.
+    """One row: recipe fields over the bench's.
 
-    ``needs``: a recipe field that only the user can give; without it the row stays empty. ``code``: of the
-    user's own rows, 16 hex digits of the file behind it.
+    ``recipe``: the published recipes of the row's method, ``paper/<recipe>-<bench>``; that of cifar10 stands
+    in for those that are missing. ``needs``: a recipe field that only the user can give; without it the row
+    stays empty. ``code``: of the user's own rows, 16 hex digits of the file behind it.
     """
 
     name: str
     label: str
     fields: Mapping[str, Any] = field(default_factory=dict)
-    implemented: bool = True
+    recipe: str = ""
     needs: str = ""
     code: str = ""
 
@@ -85,8 +86,8 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Cut:
-    """What the preset ``cpu`` leaves out beyond the size of network and images. None: nothing."""
+class CpuLimits:
+    """What the preset ``cpu`` runs of an experiment, beside smaller networks and images. None: all."""
 
     benches: tuple[str, ...] | None = None
     arms: tuple[str, ...] | None = None
@@ -95,14 +96,16 @@ class Cut:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure. ``fields`` go over every recipe; ``out`` are data sets to tell from the known one.
+    """A table or figure; ``paper_item`` says which in the paper.
+
+    ``fields`` override every recipe; ``out`` are foreign data sets to distinguish from the known one.
 
     ``figures`` names what is drawn besides AUROC against steps: bars, corruptions, area, maps.
     """
 
     name: str
     title: str
-    place: str
+    paper_item: str
     measure: str
     columns: tuple[Column, ...]
     benches: tuple[Bench, ...]
@@ -111,14 +114,5 @@ class Experiment:
     fields: Mapping[str, Any] = field(default_factory=dict)
     out: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
-    cpu: Cut = Cut()
+    cpu: CpuLimits = CpuLimits()
     notes: tuple[str, ...] = ()
-
-
-def compared_only(*labels: str) -> tuple[Arm, ...]:
-    """Rows of methods that are not implemented here yet: the paper's figures stand alone.
-
-    >>> compared_only("ARPL-CS")[0].name
-    'arpl-cs'
-    """
-    return tuple(Arm(label.lower().replace(" ", "-"), label, implemented=False) for label in labels)

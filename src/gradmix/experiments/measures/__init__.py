@@ -1,6 +1,6 @@
-"""What is measured of a trained model: one file a question."""
+"""What is measured of a trained model: one file per question."""
 
+from .measure_input import Measured, MeasureInput
 from .registry import MEASURES, Measure
-from .subject import Measured, Subject
 
-__all__ = ["MEASURES", "Measure", "Measured", "Subject"]
+__all__ = ["MEASURES", "Measure", "MeasureInput", "Measured"]

@@ -16,8 +16,8 @@ from ...methods.gradmix import GradMixSettings
 from ...training import Recipe
 from ...training.seeds import generator_for
 from ...views import Augment
-from ..images import evenly
-from .subject import Measured, Subject
+from ..images import spread_evenly
+from .measure_input import Measured, MeasureInput
 
 _SHOWN = 8  # known and as many unknown images
 _MAPPED = 512  # images of each kind that areas are measured on
@@ -25,29 +25,29 @@ _HEADLINE = 1e-4  # the threshold in the middle of the paper's range
 _WIDE = torch.logspace(-6, 0, 61)
 
 
-def maps(subject: Subject) -> Measured:
-    """Heat maps of eight known and eight unknown images, class by class; the same images in every arm.
+def measure_maps(inputs: MeasureInput) -> Measured:
+    """Draw heat maps of eight known and eight unknown images, class by class; the same in every arm.
 
     A map explains the similarity to the nearest training images, and is scaled to its own largest value. How
     much of a map is above half of that is a mean over many more images than are shown.
     """
-    model = subject.recognizer
+    model = inputs.recognizer
     pictures, covered = {}, []
     for kind, images, classes in (
-        ("known", subject.test, subject.test.labels.tolist()),
-        ("unknown", subject.needs_unknown(), subject.unknown_names),
+        ("known", inputs.test, inputs.test.labels.tolist()),
+        ("unknown", inputs.require_unknown(), inputs.unknown_names),
     ):
-        shown = images.select(_in_turn(classes, _SHOWN))
-        pictures[f"{kind}/image"] = model.fitted(shown).images[:]
+        shown = images.select(_take_in_turn(classes, _SHOWN))
+        pictures[f"{kind}/image"] = model.convert(shown).images[:]
         pictures[f"{kind}/heat"] = model.heat_maps(shown).contiguous()
-        measured = model.heat_maps(images.select(evenly(len(images), _MAPPED)))
+        measured = model.heat_maps(images.select(spread_evenly(len(images), _MAPPED)))
         covered.append((measured > 0.5).double().mean((1, 2)))
-    told = f"Coverage is the mean over {len(covered[0])} known and {len(covered[1])} unknown test images"
-    return Measured({"spread": float(torch.cat(covered).mean())}, pictures=pictures, notes=(told,))
+    note = f"Coverage is the mean over {len(covered[0])} known and {len(covered[1])} unknown test images"
+    return Measured({"spread": float(torch.cat(covered).mean())}, pictures=pictures, notes=(note,))
 
 
-def area(subject: Subject) -> Measured:
-    """S_M(τ) of the raw maps of the objective, on two views of test images as in training.
+def measure_area(inputs: MeasureInput) -> Measured:
+    """Return S_M(τ) of the raw maps of the objective, on two views of test images as in training.
 
     Known images: θ·L_supcon + λ·L_simclr. Unknown images have no labels: L_simclr alone. The views, their
     batches and the layers are the same for every arm, so that the scale of the maps can be compared. That
@@ -56,8 +56,8 @@ def area(subject: Subject) -> Measured:
     """
     thresholds = area_thresholds()
     series, metrics = {}, {}
-    for kind, images in (("known", subject.test), ("unknown", subject.needs_unknown())):
-        raw = _raw_maps(subject, images, kind == "known")
+    for kind, images in (("known", inputs.test), ("unknown", inputs.require_unknown())):
+        raw = _compute_raw_maps(inputs, images, kind == "known")
         series[kind] = (thresholds.tolist(), activated_area(raw, thresholds).tolist())
         series[f"{kind}/wide"] = (_WIDE.tolist(), activated_area(raw, _WIDE).tolist())
         metrics[kind] = float(activated_area(raw, torch.tensor([_HEADLINE]))[0])
@@ -67,22 +67,22 @@ def area(subject: Subject) -> Measured:
 
 
 def check_area(recipe: Recipe) -> GradMixSettings:
-    """The settings that say what S_M's maps are of; of another method there are none."""
+    """Return the settings that S_M's maps depend on; raise for methods other than gradmix."""
     settings = recipe.objective
     if not isinstance(settings, GradMixSettings):
         raise UserError(f"S_M is compared between arms of the method gradmix, and {recipe.method} is another")
     return settings
 
 
-def _raw_maps(subject: Subject, images: ImageSet, labelled: bool) -> Tensor:
-    recipe = subject.recognizer.recipe
+def _compute_raw_maps(inputs: MeasureInput, images: ImageSet, labelled: bool) -> Tensor:
+    recipe = inputs.recipe
     settings = check_area(recipe)
-    network, normalizer = subject.recognizer.network, subject.recognizer.normalizer
+    network, normalizer = inputs.recognizer.network, inputs.recognizer.normalizer
     device = next(network.parameters()).device
-    picked = images.select(evenly(len(images), _MAPPED))
+    picked = images.select(spread_evenly(len(images), _MAPPED))
     # Neighbours in a set sorted by class would be of one class, and a batch of one class is no contrast.
     order = torch.randperm(len(picked), generator=generator_for(0, "area order"))
-    picked = subject.recognizer.fitted(picked.select(order))
+    picked = inputs.recognizer.convert(picked.select(order))
     augment = Augment(recipe.views, normalizer)
     cam = LayerCAM(network, settings.layers)
     found = []
@@ -110,15 +110,15 @@ def _raw_maps(subject: Subject, images: ImageSet, labelled: bool) -> Tensor:
     return torch.cat(found)
 
 
-def _in_turn(classes: Sequence[int | str], most: int) -> list[int]:
-    """At most ``most`` indices, of as many classes as there can be: a second image only after every first.
+def _take_in_turn(classes: Sequence[int | str], most: int) -> list[int]:
+    """Return at most ``most`` indices, from as many classes as possible: second images come after all first.
 
-    >>> _in_turn(["cat", "cat", "cat", "newt"], 3)
+    >>> _take_in_turn(["cat", "cat", "cat", "newt"], 3)
     [0, 1, 3]
     """
     rows: dict[int | str, list[int]] = {}
     for i, name in enumerate(classes):
         rows.setdefault(name, []).append(i)
-    some = [list(rows.values())[i] for i in evenly(len(rows), most).tolist()]
-    taken = sorted((rank, place) for place, row in enumerate(some) for rank in range(len(row)))[:most]
-    return [some[place][rank] for place, rank in sorted((place, rank) for rank, place in taken)]
+    some = [list(rows.values())[i] for i in spread_evenly(len(rows), most).tolist()]
+    taken = sorted((rank, i) for i, row in enumerate(some) for rank in range(len(row)))[:most]
+    return [some[i][rank] for i, rank in sorted((i, rank) for rank, i in taken)]

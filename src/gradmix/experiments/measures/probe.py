@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from ...evaluation import ProbeResult, encoder_features, linear_probe
-from .subject import Measured, Subject
+from .measure_input import Measured, MeasureInput
 
 
-def probe(subject: Subject) -> Measured:
-    """Top-1 and top-5 accuracy on the test images."""
-    result = _probe(subject, subject.probe)
+def measure_probe(inputs: MeasureInput) -> Measured:
+    """Return top-1 and top-5 accuracy on the test images."""
+    result = _run_probe(inputs, inputs.probe)
     return Measured({"top1": result.top1, "top5": result.top5, "train_top1": result.train_top1})
 
 
-def probe_top1(subject: Subject) -> float:
-    return _probe(subject, "fast").top1
+def measure_probe_top1(inputs: MeasureInput) -> float:
+    return _run_probe(inputs, "fast").top1
 
 
-def _probe(subject: Subject, recipe: str) -> ProbeResult:
-    model = subject.recognizer
+def _run_probe(inputs: MeasureInput, recipe: str) -> ProbeResult:
+    model = inputs.recognizer
     train, test = (
-        encoder_features(model.network, model.normalizer, model.fitted(images))
-        for images in (subject.train, subject.test)
+        encoder_features(model.network, model.normalizer, model.convert(images))
+        for images in (inputs.train, inputs.test)
     )
-    return linear_probe(train, subject.train.labels, test, subject.test.labels, recipe)
+    return linear_probe(train, inputs.train.labels, test, inputs.test.labels, recipe)

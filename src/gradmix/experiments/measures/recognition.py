@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...evaluation import (
+    applicable_detectors,
     aupr_in,
     aupr_out,
     auroc,
@@ -12,48 +13,47 @@ from ...evaluation import (
     evaluate_open_set,
     tnr_at_tpr,
 )
-from ..images import per_class
-from .subject import Measured, Subject
+from ..images import take_per_class
+from .measure_input import Measured, MeasureInput
 
+_OTHERS = ("knn", "knn:sum", "knn:shifted", "knn:none", "msp", "mls")
 _OF_THE_THRESHOLD = ("macro_f1", "known_accepted", "unknown_rejected")  # which experiments do not set
 
 
-def open_set(subject: Subject) -> Measured:
-    """All open-set metrics by the model's own score, and the AUROC by every other that needs no training."""
-    others = ("knn:sum", "knn:shifted", "knn:none", "msp", "mls")
-    result = evaluate_open_set(
-        subject.recognizer, subject.test, subject.needs_unknown(), subject.train, others
-    )
-    own = result.metrics.get("msp", result.main)  # as in Subject.scores
-    metrics = {name: value for name, value in own.items() if name not in _OF_THE_THRESHOLD}
+def measure_open_set(inputs: MeasureInput) -> Measured:
+    """Return all open-set metrics by the model's own score, and the AUROC by every score without training."""
+    possible = applicable_detectors(inputs.recognizer)
+    others = [name for name in _OTHERS if name.startswith("knn") or name in possible]
+    result = evaluate_open_set(inputs.recognizer, inputs.test, inputs.require_unknown(), inputs.train, others)
+    metrics = {name: value for name, value in result.main.items() if name not in _OF_THE_THRESHOLD}
     return Measured(metrics | {f"auroc/{name}": found["auroc"] for name, found in result.metrics.items()})
 
 
-def open_set_auroc(subject: Subject) -> float:
-    of_known, of_unknown = subject.scores(subject.test, subject.needs_unknown())
+def measure_auroc(inputs: MeasureInput) -> float:
+    of_known, of_unknown = inputs.scores(inputs.test, inputs.require_unknown())
     return auroc(of_known.score, of_unknown.score)
 
 
-def closed_set(subject: Subject) -> Measured:
-    """Accuracy on the test images of the known classes."""
-    return Measured({"accuracy": accuracy(subject)})
+def measure_closed_set(inputs: MeasureInput) -> Measured:
+    """Return the accuracy on the test images of the known classes."""
+    return Measured({"accuracy": measure_accuracy(inputs)})
 
 
-def accuracy(subject: Subject) -> float:
-    (scores,) = subject.scores(subject.test)
-    return closed_set_accuracy(subject.test.labels, scores.label)
+def measure_accuracy(inputs: MeasureInput) -> float:
+    (scores,) = inputs.scores(inputs.test)
+    return closed_set_accuracy(inputs.test.labels, scores.label)
 
 
-def out_of_distribution(subject: Subject) -> Measured:
-    """TNR at TPR 95 %, AUROC, DTACC, AUIN and AUOUT of each foreign data set; and closed-set accuracy."""
-    views = subject.recognizer.recipe.views
+def measure_out_of_distribution(inputs: MeasureInput) -> Measured:
+    """Return TNR at TPR 95 %, AUROC, DTACC, AUIN and AUOUT per foreign data set, and the accuracy."""
+    wanted = inputs.recognizer.image_format
     foreign = [
-        per_class(subject.images.foreign(name, views.image_size, views.channels), subject.test_per_class)
-        for name in subject.out
+        take_per_class(inputs.images.load_foreign(name, wanted.size, wanted.channels), inputs.test_per_class)
+        for name in inputs.out
     ]
-    of_known, *of_foreign = subject.scores(subject.test, *foreign)
-    metrics = {"accuracy": closed_set_accuracy(subject.test.labels, of_known.label)}
-    for name, scores in zip(subject.out, of_foreign, strict=True):
+    of_known, *of_foreign = inputs.scores(inputs.test, *foreign)
+    metrics = {"accuracy": closed_set_accuracy(inputs.test.labels, of_known.label)}
+    for name, scores in zip(inputs.out, of_foreign, strict=True):
         pair = (of_known.score, scores.score)
         metrics |= {
             f"{name}/tnr": tnr_at_tpr(*pair),

@@ -6,12 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...training import Recipe
-from .attention import area, check_area, maps
-from .corruption import corruption
-from .diversity import diversity
-from .probe import probe, probe_top1
-from .recognition import accuracy, closed_set, open_set, open_set_auroc, out_of_distribution
-from .subject import Measured, Subject
+from .attention import check_area, measure_area, measure_maps
+from .corruption import measure_corruption
+from .diversity import measure_diversity
+from .measure_input import Measured, MeasureInput
+from .probe import measure_probe, measure_probe_top1
+from .recognition import (
+    measure_accuracy,
+    measure_auroc,
+    measure_closed_set,
+    measure_open_set,
+    measure_out_of_distribution,
+)
 
 
 @dataclass(frozen=True)
@@ -21,19 +27,19 @@ class Measure:
     ``check`` refuses the recipes that cannot be measured, before they are trained.
     """
 
-    at_end: Callable[[Subject], Measured]
-    at_snapshots: Callable[[Subject], float]
+    at_end: Callable[[MeasureInput], Measured]
+    at_snapshots: Callable[[MeasureInput], float]
     curve: str
     check: Callable[[Recipe], object] = lambda recipe: None
 
 
 MEASURES = {
-    "open_set": Measure(open_set, open_set_auroc, "AUROC"),
-    "diversity": Measure(diversity, open_set_auroc, "AUROC"),
-    "maps": Measure(maps, open_set_auroc, "AUROC"),
-    "area": Measure(area, open_set_auroc, "AUROC", check_area),
-    "closed_set": Measure(closed_set, accuracy, "accuracy"),
-    "out_of_distribution": Measure(out_of_distribution, accuracy, "accuracy"),
-    "corruption": Measure(corruption, accuracy, "accuracy"),
-    "probe": Measure(probe, probe_top1, "top-1"),
+    "open_set": Measure(measure_open_set, measure_auroc, "AUROC"),
+    "diversity": Measure(measure_diversity, measure_auroc, "AUROC"),
+    "maps": Measure(measure_maps, measure_auroc, "AUROC"),
+    "area": Measure(measure_area, measure_auroc, "AUROC", check_area),
+    "closed_set": Measure(measure_closed_set, measure_accuracy, "accuracy"),
+    "out_of_distribution": Measure(measure_out_of_distribution, measure_accuracy, "accuracy"),
+    "corruption": Measure(measure_corruption, measure_accuracy, "accuracy"),
+    "probe": Measure(measure_probe, measure_probe_top1, "top-1"),
 }

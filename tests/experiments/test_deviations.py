@@ -8,9 +8,9 @@ import pytest
 
 from gradmix.experiments import PRESETS, get_experiment
 from gradmix.experiments.declaration import Arm
-from gradmix.experiments.plan import make_plan
-from gradmix.experiments.results import ExperimentResult, collect
-from gradmix.experiments.run import Runner
+from gradmix.experiments.engine.plan import make_plan
+from gradmix.experiments.engine.results import ExperimentResult, collect
+from gradmix.experiments.engine.run import Runner
 
 from .conftest import write_trial
 
@@ -30,16 +30,16 @@ from .conftest import write_trial
         ("table6", {}, "linear probe: standard → fast"),
         ("fig-ssl", {}, "queue_size: 4096 → 1024"),
         ("table2", {"overrides": {"attention_init": "w.pth"}}, "attention_size: 224 → 112"),
-        ("table2", {"methods": ["ce"]}, "rows left out: GradMix"),
+        ("table4", {"methods": ["ce"]}, "rows left out: ARPL, ARPL-CS, MEDAF, GradMix"),
         ("table2", {"methods": ["ce"]}, "encoder: resnet18 → resnet8_16"),
     ],
 )
 def test_all_that_is_cut_is_said(name: str, choices: dict[str, object], said: str) -> None:
-    assert said in make_plan(get_experiment(name), PRESETS["cpu"], **choices).cuts  # type: ignore[arg-type]
+    assert said in make_plan(get_experiment(name), PRESETS["cpu"], **choices).deviations  # type: ignore[arg-type]
 
 
 def test_what_is_not_cut_is_not_said() -> None:
-    cuts = " ".join(make_plan(get_experiment("table2"), PRESETS["cpu"]).cuts)
+    cuts = " ".join(make_plan(get_experiment("table2"), PRESETS["cpu"]).deviations)
     for absent in ("attention_size", "probe", "corrupted", "rows left out", "left out"):
         assert absent not in cuts
 
@@ -47,7 +47,7 @@ def test_what_is_not_cut_is_not_said() -> None:
 def test_what_an_own_row_sets_hides_no_cut() -> None:
     own = Arm("small", "Small batches", {"batch_size": 32}, code="1")
     plan = make_plan(get_experiment("table2"), PRESETS["cpu"], methods=["gradmix"], own=[own])
-    assert "batch_size: 256 → 64" in plan.cuts
+    assert "batch_size: 256 → 64" in plan.deviations
 
 
 def result_of(tmp_path: Path, **asked_last: object) -> ExperimentResult:
@@ -63,19 +63,19 @@ def result_of(tmp_path: Path, **asked_last: object) -> ExperimentResult:
 
 def test_cuts_are_those_of_what_there_is(tmp_path: Path) -> None:
     found = result_of(tmp_path, protocols=["mnist"], methods=["gradmix"], trials=[0])
-    assert "trials: 5 → 1" in found.plan.cuts
-    assert not [cut for cut in found.cuts if cut.startswith("trials")]
-    assert "left out: CIFAR10, CIFAR+10, CIFAR+50, TinyImageNet" in found.cuts
-    assert "left out: SVHN, CIFAR10, CIFAR+10, CIFAR+50, TinyImageNet" in found.plan.cuts
-    assert "rows left out: Cross Entropy" in found.cuts
-    assert found.to_json()["cuts"] == list(found.cuts)
+    assert "trials: 5 → 1" in found.plan.deviations
+    assert not [cut for cut in found.deviations if cut.startswith("trials")]
+    assert "left out: CIFAR10, CIFAR+10, CIFAR+50, TinyImageNet" in found.deviations
+    assert "left out: SVHN, CIFAR10, CIFAR+10, CIFAR+50, TinyImageNet" in found.plan.deviations
+    assert any(cut.startswith("rows left out: Cross Entropy, OpenMax, ") for cut in found.deviations)
+    assert found.to_json()["cuts"] == list(found.deviations)
 
 
 def test_cells_with_fewer_trials_are_said(tmp_path: Path) -> None:
     found = result_of(tmp_path, protocols=["mnist"], methods=["gradmix"], trials=[0])
     (found.folder / "trials" / "svhn.gradmix.4.json").unlink()
     fewer = collect(found.plan, found.folder)
-    assert "trials: 5 → 4 to 5" in fewer.cuts
+    assert "trials: 5 → 4 to 5" in fewer.deviations
 
 
 def test_versions_that_differ_are_told_apart(tmp_path: Path) -> None:

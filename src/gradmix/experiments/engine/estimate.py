@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from ..data import ImageSet
-from ..training import Recipe, train
+from ...data import ImageSet
+from ...training import Recipe, train
 
 _BATCH_OF_LARGE = 16  # a full batch through ResNet18 takes a CPU half a minute; time goes with its size
 _COSTLY = (
@@ -39,8 +39,8 @@ class Workload:
     sample: ImageSet
 
 
-def kind_of(recipe: Recipe) -> tuple[tuple[str, Any], ...]:
-    """What a step's time depends on; of weights only whether their term is there at all."""
+def get_step_kind(recipe: Recipe) -> tuple[tuple[str, Any], ...]:
+    """Return the fields that a step's time depends on; of loss weights, only whether they are zero."""
     values = recipe.flat()
     return tuple(
         (name, bool(values[name]) if name in ("theta", "lam") else values[name])
@@ -49,8 +49,8 @@ def kind_of(recipe: Recipe) -> tuple[tuple[str, Any], ...]:
     )
 
 
-def seconds_per_step(recipe: Recipe, images: ImageSet) -> float:
-    """Of one training step, from the second and third of three on a few of the ``images``."""
+def measure_seconds_per_step(recipe: Recipe, images: ImageSet) -> float:
+    """Time one training step: the second and third of three, on a few of the ``images``."""
     batch = recipe.training.batch_size
     timed = batch if recipe.model.encoder.startswith(("resnet8", "resnet10")) else min(batch, _BATCH_OF_LARGE)
     timed = min(timed, len(images))
@@ -64,24 +64,24 @@ def seconds_per_step(recipe: Recipe, images: ImageSet) -> float:
     return (ends[-1] - ends[0]) / (len(ends) - 1) * min(batch, len(images)) / timed
 
 
-def seconds_of(work: Mapping[str, Workload], advance: Any = None) -> dict[str, float]:
-    """Of each training by key; trainings of one kind are timed once."""
+def estimate_seconds(work: Mapping[str, Workload], advance: Any = None) -> dict[str, float]:
+    """Estimate the seconds of each training, by key; trainings of one kind are timed once."""
     per_step: dict[tuple[tuple[str, Any], ...], float] = {}
     found = {}
     for key, one in work.items():
-        kind = kind_of(one.recipe)
+        kind = get_step_kind(one.recipe)
         if kind not in per_step:
-            per_step[kind] = seconds_per_step(one.recipe, one.sample)
+            per_step[kind] = measure_seconds_per_step(one.recipe, one.sample)
         if advance:
             advance()
         found[key] = per_step[kind] * one.steps
     return found
 
 
-def in_words(seconds: float) -> str:
-    """Rounded as an estimate should be.
+def format_duration(seconds: float) -> str:
+    """Format a duration in words, rounded to one unit.
 
-    >>> in_words(40), in_words(1500), in_words(90_000)
+    >>> format_duration(40), format_duration(1500), format_duration(90_000)
     ('40 seconds', '25 minutes', '25 hours')
     """
     if seconds < 100:

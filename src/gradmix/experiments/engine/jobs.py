@@ -1,7 +1,7 @@
 """Several processes at one experiment: on small networks, two trainings on a core each beat one on both.
 
-Nobody hands out the work. Whoever wants to do a trial takes the lock of its training first; what others hold
-is looked at again later. So the same command may also be given twice, or on two machines with one folder.
+There is no coordinator. A process takes the lock of a training before it does a trial; trials whose lock is
+taken are tried again later. So the same command may also be given twice, or on two machines with one folder.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from contextlib import contextmanager
 
 import torch
 
-from ..cores import cores
+from ...machine import count_cores
 
 
 @contextmanager
-def helped_by(command: Sequence[str], jobs: int, say: Callable[[str], None]) -> Iterator[None]:
+def run_helpers(command: Sequence[str], jobs: int, say: Callable[[str], None]) -> Iterator[None]:
     """Run ``jobs - 1`` more processes of ``command`` beside the block, the cores shared out among all.
 
     What they print on stderr is said. They end by themselves when nothing is left to take; leaving the block
@@ -29,7 +29,7 @@ def helped_by(command: Sequence[str], jobs: int, say: Callable[[str], None]) -> 
         yield
         return
     threads = torch.get_num_threads()
-    share = max(1, cores() // jobs)
+    share = max(1, count_cores() // jobs)
     torch.set_num_threads(share)
     environment = os.environ | {"OMP_NUM_THREADS": str(share)}
     helpers = [
@@ -54,8 +54,8 @@ def helped_by(command: Sequence[str], jobs: int, say: Callable[[str], None]) -> 
         torch.set_num_threads(threads)
 
 
-def this_command(*more: str) -> list[str]:
-    """The command line that was given, with ``more`` words."""
+def extend_this_command(*more: str) -> list[str]:
+    """Return the command line that was given, with ``more`` words."""
     return [sys.executable, "-m", "gradmix", *sys.argv[1:], *more]
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..declaration import Arm, Column, CpuLimits, Experiment
 from .benches import CIFAR10, TINY
-from .declaration import Arm, Column, Cut, Experiment
 
 _ALPHAS = (0.2, 0.5, 1.0)  # the figure's own values are not printed
 _LAYERS = {
@@ -18,7 +18,7 @@ _LAYERS = {
 FIG_MIXERS = Experiment(
     name="fig-mixers",
     title="Which mixing helps open-set recognition",
-    place="Ablation figure, left",
+    paper_item="Ablation figure, left",
     measure="open_set",
     columns=(Column("auroc", "AUROC"),),
     benches=(CIFAR10, TINY),
@@ -31,7 +31,7 @@ FIG_MIXERS = Experiment(
     ),
     fields={"k": 10},
     figures=("bars",),
-    cpu=Cut(arms=("none", "mixup-1.0", "cutmix-1.0", "random-patch", "gradmix")),
+    cpu=CpuLimits(arms=("none", "mixup-1.0", "cutmix-1.0", "random-patch", "gradmix")),
     notes=(
         "Random patch, not in the paper: CutMix with patches as large as GradMix's. Only the place differs.",
     ),
@@ -40,12 +40,12 @@ FIG_MIXERS = Experiment(
 FIG_LAYERS = Experiment(
     name="fig-layers",
     title="Which layers' maps to mix by",
-    place="Ablation figure, right",
+    paper_item="Ablation figure, right",
     measure="open_set",
     columns=(Column("auroc", "AUROC"),),
     benches=(CIFAR10, TINY),
     arms=tuple(Arm(name, name, {"layers": layers}) for name, layers in _LAYERS.items()),
     fields={"k": 10},
     figures=("bars",),
-    cpu=Cut(benches=("cifar10",)),
+    cpu=CpuLimits(benches=("cifar10",)),
 )

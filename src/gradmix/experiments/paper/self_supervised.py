@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..declaration import Arm, Bench, Column, CpuLimits, Experiment, WholeSet
 from .benches import TINY_WHOLE
-from .declaration import Arm, Bench, Column, Cut, Experiment, WholeSet
 
 _METHODS = {
     "simclr": ("SimCLR", {"method": "gradmix", "theta": 0.0, "lam": 1.0}),
@@ -29,20 +29,20 @@ def _tiny(encoder: str, label: str) -> Bench:
 FIG_SSL = Experiment(
     name="fig-ssl",
     title="Linear probe on TinyImageNet after self-supervised training",
-    place="Figure on self-supervised learning",
+    paper_item="Figure on self-supervised learning",
     measure="probe",
     columns=_COLUMNS,
     benches=(_tiny("resnet18", "ResNet18"), _tiny("resnet34", "ResNet34"), _tiny("resnet50", "ResNet50")),
     arms=_ARMS,
     trials=1,
     figures=("bars",),
-    cpu=Cut(benches=("resnet18",), trials=3),
+    cpu=CpuLimits(benches=("resnet18",), trials=3),
 )
 
 TABLE6 = Experiment(
     name="table6",
     title="Linear probe on ImageNet100 after self-supervised training",
-    place="Table 6",
+    paper_item="Table 6",
     measure="probe",
     columns=_COLUMNS,
     benches=(
@@ -58,6 +58,6 @@ TABLE6 = Experiment(
     ),
     arms=_ARMS,
     trials=1,
-    cpu=Cut(trials=2),
+    cpu=CpuLimits(trials=2),
     notes=("On a CPU: mini-imagenet, ten images a class, stands in for ImageNet100; too small for results.",),
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..declaration import Arm, Column, Experiment
 from .benches import CIFAR10
-from .declaration import Arm, Column, Experiment
 
 # question: (what is asked, {the option as typed: the fields it sets}); the first is the paper's.
 _QUESTIONS: dict[str, tuple[str, Mapping[str, Mapping[str, Any]]]] = {
@@ -53,11 +53,11 @@ _QUESTIONS: dict[str, tuple[str, Mapping[str, Mapping[str, Any]]]] = {
 }
 
 
-def _ablation(question: str, asked: str, options: Mapping[str, Mapping[str, Any]]) -> Experiment:
+def _declare_ablation(question: str, asked: str, options: Mapping[str, Mapping[str, Any]]) -> Experiment:
     return Experiment(
         name=f"ablation-{question}",
         title=asked,
-        place="beyond the paper",
+        paper_item="beyond the paper",
         measure="open_set",
         columns=(Column("auroc", "AUROC"), Column("closed_set_accuracy", "accuracy"), Column("oscr", "OSCR")),
         benches=(CIFAR10,),
@@ -67,4 +67,4 @@ def _ablation(question: str, asked: str, options: Mapping[str, Mapping[str, Any]
     )
 
 
-ABLATIONS = tuple(_ablation(question, *told) for question, told in _QUESTIONS.items())
+ABLATIONS = tuple(_declare_ablation(question, *asked) for question, asked in _QUESTIONS.items())

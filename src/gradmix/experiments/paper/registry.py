@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..errors import choose
+from ...errors import choose
+from ..declaration import Experiment
 from .ablation_figure import FIG_LAYERS, FIG_MIXERS
 from .ablations import ABLATIONS
 from .attribution_figures import FIG_AREA, FIG_MAPS
-from .declaration import Experiment
 from .self_supervised import FIG_SSL, TABLE6
 from .table1 import TABLE1
 from .table2 import TABLE2
@@ -32,9 +32,9 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def get_experiment(name: str) -> Experiment:
-    """The experiment called ``name``; a misspelt name is told the nearest.
+    """Return the experiment called ``name``; the error for a misspelt name suggests the nearest.
 
-    >>> get_experiment("table2").place
+    >>> get_experiment("table2").paper_item
     'Table 2'
     """
     return EXPERIMENTS[choose("experiment", name, EXPERIMENTS)]

@@ -1,4 +1,4 @@
-"""What came out: one file a trial, and all of an experiment's together."""
+"""Results: one file per trial, and all of an experiment's together."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
-from ..atomic import write_atomically, write_text
-from ..errors import UserError
-from .cuts import Extent
-from .declaration import Arm, Bench
-from .paper import PaperNumbers, paper_numbers
+from ...errors import UserError
+from ...files import read_tensors, write_atomically, write_text
+from ..declaration import Arm, Bench
+from ..paper import PaperNumbers, paper_numbers
+from .deviations import Coverage
 from .plan import Plan
 
 Curve = tuple[list[float], list[float]]
@@ -73,7 +73,7 @@ class TrialFiles:
         write_text(self.folder / f"{result.name}.json", json.dumps(asdict(result), indent=1) + "\n")
 
     def read(self) -> dict[str, TrialResult]:
-        """All finished trials, by name."""
+        """Read all finished trials, by name."""
         found = {}
         for file in sorted(self.folder.glob("*.json")):
             try:
@@ -93,7 +93,7 @@ class TrialFiles:
 
     def pictures(self, name: str) -> dict[str, Tensor]:
         file = self._pictures(name)
-        return load_file(file) if file.is_file() else {}
+        return read_tensors(file)[1] if file.is_file() else {}
 
     def _pictures(self, name: str) -> Path:
         return self.folder / f"{name}.safetensors"
@@ -120,17 +120,17 @@ class ExperimentResult:
 
     @property
     def arms(self) -> tuple[Arm, ...]:
-        """The declared rows first, those not implemented too, then the user's own."""
+        """Return the declared rows that were run or asked for, then the user's own."""
         declared = self.plan.experiment.arms
         ran = {trial.arm for trial in self.trials}
         names = {arm.name for arm in declared}
-        shown = [arm for arm in declared if arm.name in ran or not arm.implemented or arm in self.plan.arms]
+        shown = [arm for arm in declared if arm.name in ran or arm in self.plan.arms]
         own = {t.arm: Arm(t.arm, t.arm_label) for t in self.trials if t.arm not in names}
         return (*shown, *own.values())
 
     @property
     def benches(self) -> tuple[Bench, ...]:
-        """Those asked for now, also where data was missing, and those that were done before."""
+        """Return the benches asked for now, also where data was missing, and those done before."""
         shown = {trial.bench for trial in self.trials} | {bench.name for bench in self.plan.benches}
         return tuple(bench for bench in self.plan.experiment.benches if bench.name in shown)
 
@@ -138,17 +138,17 @@ class ExperimentResult:
         return [trial for trial in self.trials if trial.arm == arm and trial.bench == bench]
 
     @cached_property
-    def cuts(self) -> tuple[str, ...]:
-        """In words, how what there is, or is to be, is less than the paper's."""
+    def deviations(self) -> tuple[str, ...]:
+        """Say in words how what there is, or is to be, differs from the paper's."""
         there = {trial.arm for trial in self.trials} | {trial.arm.name for trial in self.plan.trials}
         known = {arm.name: arm for arm in (*self.plan.experiment.arms, *self.plan.arms)}
         arms = tuple(arm for name, arm in known.items() if name in there)
         counts = Counter((trial.bench, trial.arm) for trial in self.trials)
-        return self.plan.cuts_of(Extent(self.benches, arms, counts.values()))
+        return self.plan.deviations_of(Coverage(self.benches, arms, counts.values()))
 
     @property
     def versions(self) -> list[Mapping[str, str]]:
-        """Of the programs that the trials were made with; one entry unless they differ."""
+        """Return the program versions that the trials were made with; one entry unless they differ."""
         found: list[Mapping[str, str]] = []
         for trial in self.trials:
             if trial.versions not in found:
@@ -156,21 +156,21 @@ class ExperimentResult:
         return found
 
     def summary(self, arm: str, bench: str, metric: str) -> Summary | None:
-        return summarise([t.metrics[metric] for t in self.of(arm, bench) if metric in t.metrics])
+        return summarize([t.metrics[metric] for t in self.of(arm, bench) if metric in t.metrics])
 
     @property
     def minutes(self) -> float:
-        """Of training, each training once."""
+        """Return the minutes of training; a shared training counts once."""
         return sum({trial.training: trial.minutes for trial in self.trials}.values())
 
     @property
     def core_minutes(self) -> float:
-        """The same in the time of cores, which other programs on the machine do not lengthen."""
+        """Return the same in core-minutes, which do not depend on what else the machine does."""
         return sum({trial.training: trial.core_minutes for trial in self.trials}.values())
 
     @property
     def missing(self) -> int:
-        """How many trials of the plan are still to be done."""
+        """Return how many trials of the plan are still to be done."""
         done = {trial.key for trial in self.trials}
         return sum(trial.key not in done for trial in self.plan.trials)
 
@@ -179,28 +179,28 @@ class ExperimentResult:
         return self.missing == 0
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but pictures."""
+        """Return everything but pictures."""
         experiment = self.plan.experiment
         return {
             "experiment": experiment.name,
             "title": experiment.title,
-            "place": experiment.place,
+            "place": experiment.paper_item,
             "preset": self.plan.preset.name,
             "max_steps": self.plan.max_steps,
             "finished": self.is_finished,
             "command": self.command,
             "family": self.plan.family,
-            "cuts": list(self.cuts),
+            "cuts": list(self.deviations),
             "left_out": dict(self.plan.left_out),
             "minutes": round(self.minutes, 2),
             "core_minutes": round(self.core_minutes, 2),
             "versions": [dict(versions) for versions in self.versions],
             "paper": {"rows": dict(self.paper.rows), "claims": list(self.paper.claims)},
-            "summary": self._summaries(),
+            "summary": self._summarize_all(),
             "trials": [asdict(trial) for trial in self.trials],
         }
 
-    def _summaries(self) -> dict[str, dict[str, dict[str, Any]]]:
+    def _summarize_all(self) -> dict[str, dict[str, dict[str, Any]]]:
         metrics = sorted({name for trial in self.trials for name in trial.metrics})
         table: dict[str, dict[str, dict[str, Any]]] = {}
         for arm in self.arms:
@@ -212,10 +212,10 @@ class ExperimentResult:
         return table
 
 
-def summarise(values: Sequence[float]) -> Summary | None:
-    """None of nothing.
+def summarize(values: Sequence[float]) -> Summary | None:
+    """Return mean and standard deviation; None without values.
 
-    >>> summarise([1.0, 3.0])
+    >>> summarize([1.0, 3.0])
     Summary(mean=2.0, std=1.4142135623730951, count=2)
     """
     if not values:
@@ -225,7 +225,7 @@ def summarise(values: Sequence[float]) -> Summary | None:
 
 
 def collect(plan: Plan, folder: Path, command: str = "") -> ExperimentResult:
-    """The result as the files in ``folder`` have it."""
+    """Read the result from the files in ``folder``."""
     trials = TrialFiles(folder).read().values()
     order = {bench.name: i for i, bench in enumerate(plan.experiment.benches)}
     ordered = sorted(trials, key=lambda t: (order.get(t.bench, len(order)), t.trial))

@@ -12,7 +12,7 @@ class Preset:
     """``fields`` go over the paper's recipe (those that a method does not have are left out for it).
 
     ``largest_image`` bounds the image size. ``snapshots`` of the weights are kept at even distances, to show
-    results against steps. Tests take ``test_per_class`` images a class, tests at snapshots
+    results against steps. Tests take ``test_per_class`` images per class, tests at snapshots
     ``curve_per_class``, tests on corrupted images ``corrupted_per_class``; None is all. ``generated``: images
     are made up, no data is needed.
     """
@@ -45,8 +45,14 @@ CPU = Preset(
         "limit_per_class": 200,
         "epochs": 600,
         "max_steps": 2000,
+        "warmup_steps": 0,
         "queue_size": 1024,
         "attention_size": 112,
+        # Second networks of the comparison methods, as in their recipes for a CPU.
+        **{"gan_width": 128, "noise_dim": 32, "confuse_every": 4},
+        **{"player_width": 16, "latent_channels": 16, "player_depth": 1},
+        **{"made_images": 512, "counterfactual_steps": 20},
+        **{"decoder_width": 64, "experts": 2, "shared": "conv2_2", "gate": "shared"},
         "score_normalize": "shifted",
     },
     largest_image=24,
@@ -66,7 +72,12 @@ SMOKE = Preset(
         "limit_per_class": 12,
         "epochs": 2,
         "max_steps": 4,
+        "warmup_steps": 0,
         "queue_size": 32,
+        **{"gan_width": 32, "noise_dim": 8, "confuse_every": 2},
+        **{"player_width": 4, "latent_channels": 4, "player_depth": 1},
+        **{"made_images": 8, "counterfactual_steps": 2},
+        **{"decoder_width": 32, "experts": 2, "shared": "conv2_2", "gate": "shared"},
         "attention_init": "random",
         "attention_encoder": "resnet8_16",
         "attention_size": 32,

@@ -8,21 +8,23 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from ...data import ImageSet
-from ...detection import Scores, make_detector
+from ...detection import Scores
 from ...recognition import Recognizer
+from ...training import Recipe
 from ..declaration import Data
 from ..images import Images
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class MeasureInput:
     """A trained model with its images, all in the size that it was trained with.
 
     ``out``: foreign data sets to tell from the known classes; ``corrupted_per_class`` and ``probe`` are the
-    preset's. ``data`` and ``trial`` say where the images are from, for whoever needs them otherwise.
+    preset's. ``data`` and ``trial`` identify the images, for measures that read them in another size.
     """
 
     recognizer: Recognizer
+    recipe: Recipe
     train: ImageSet
     test: ImageSet
     unknown: ImageSet | None
@@ -35,15 +37,13 @@ class Subject:
     corrupted_per_class: int | None = None
     probe: str = "standard"
 
-    def needs_unknown(self) -> ImageSet:
+    def require_unknown(self) -> ImageSet:
         assert self.unknown is not None, "this measure belongs to benches with unknown classes"
         return self.unknown
 
     def scores(self, *sets: ImageSet) -> tuple[Scores, ...]:
-        """Of each set: by the largest softmax probability if the model classifies, else by k-NN."""
-        outputs = [self.recognizer.outputs(images) for images in sets]
-        detector = make_detector("msp") if outputs[0].logits is not None else self.recognizer.knn
-        return tuple(detector.score(one) for one in outputs)
+        """Score each set as the model decides: by the recipe's detector, or the method's own."""
+        return tuple(self.recognizer.scores(self.recognizer.outputs(images)) for images in sets)
 
 
 @dataclass(frozen=True, eq=False)

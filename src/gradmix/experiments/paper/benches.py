@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .declaration import Bench, OpenSplit, WholeSet
+from ..declaration import Bench, OpenSplit, WholeSet
 
 # On a CPU every trial of TinyImageNet takes split 0 with another seed: twenty classes are enough to have.
 _TINY_SPLIT_0 = OpenSplit("tinyimagenet", only_trial=0)

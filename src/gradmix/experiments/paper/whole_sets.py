@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..declaration import Arm, Column, CpuLimits, Experiment
+from . import rows
 from .benches import CIFAR10_WHOLE, CIFAR100_WHOLE, TINY_HALF, TINY_WHOLE
-from .declaration import Arm, Column, Cut, Experiment, compared_only
 
-_CE = Arm("ce", "Cross Entropy", {"method": "ce"})
 _OUT_LABELS = {"cifar100": "Out: CIFAR100", "svhn": "Out: SVHN"}
 _OOD_METRICS = {
     "tnr": "TNR",
@@ -21,18 +21,18 @@ _OOD_METRICS = {
 TABLE3 = Experiment(
     name="table3",
     title="Closed-set classification",
-    place="Table 3",
+    paper_item="Table 3",
     measure="closed_set",
     columns=(Column("accuracy", "accuracy"),),
     benches=(CIFAR10_WHOLE, CIFAR100_WHOLE, TINY_HALF),
-    arms=(_CE, *compared_only("ARPL", "ConOSR", "MEDAF"), Arm("gradmix", "GradMix")),
+    arms=(rows.CE, rows.ARPL, rows.CONOSR, rows.MEDAF, rows.GRADMIX),
     notes=("The paper does not say how many trials it ran here.",),
 )
 
 TABLE4 = Experiment(
     name="table4",
     title="Out-of-distribution detection, in: CIFAR10",
-    place="Table 4",
+    paper_item="Table 4",
     measure="out_of_distribution",
     columns=tuple(
         Column(f"{out}/{metric}", label, group)
@@ -40,7 +40,7 @@ TABLE4 = Experiment(
         for metric, label in _OOD_METRICS.items()
     ),
     benches=(CIFAR10_WHOLE,),
-    arms=(_CE, *compared_only("ARPL", "ARPL-CS", "MEDAF"), Arm("gradmix", "GradMix")),
+    arms=(rows.CE, rows.ARPL, rows.ARPL_CS, rows.MEDAF, rows.GRADMIX),
     out=tuple(_OUT_LABELS),
     notes=(
         "DTACC is the best mean of TPR and TNR, as in the literature; (TP+TN)/all is the formula printed.",
@@ -51,7 +51,7 @@ TABLE4 = Experiment(
 TABLE5 = Experiment(
     name="table5",
     title="Accuracy lost to corruptions, with and without GradMix",
-    place="Table 5 and its figure",
+    paper_item="Table 5 and its figure",
     measure="corruption",
     columns=(
         *(Column(f"severity/{s}", f"severity {s}", higher_is_better=False) for s in range(1, 6)),
@@ -64,6 +64,6 @@ TABLE5 = Experiment(
     ),
     arms=(Arm("none", "w/o GradMix", {"mixer": "none"}), Arm("gradmix", "GradMix")),
     figures=("corruptions",),
-    cpu=Cut(trials=3),
+    cpu=CpuLimits(trials=3),
     notes=("Drops are in points of accuracy: lower is better.",),
 )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from ..declaration import Arm, Column, Experiment
 from .benches import CIFAR10, TINY
-from .declaration import Arm, Column, Experiment
 
 TABLE1 = Experiment(
     name="table1",
     title="Feature diversity and open-set recognition, with and without self-supervision",
-    place="Table 1",
+    paper_item="Table 1",
     measure="diversity",
     columns=(
         Column("id", "ID", percent=False),
@@ -18,8 +18,8 @@ TABLE1 = Experiment(
     ),
     benches=(CIFAR10, TINY),
     arms=(
-        Arm("ce", "CE", {"method": "ce"}),
-        Arm("ce+ssl", "CE + SSL", {"method": "ce+ssl", "theta": 1.0, "lam": 1.0}),
+        Arm("ce", "CE", {"method": "ce", "detector": "msp"}),
+        Arm("ce+ssl", "CE + SSL", {"method": "ce+ssl", "theta": 1.0, "lam": 1.0, "detector": "msp"}),
         Arm("supcon", "SupCon", {"theta": 1.0, "lam": 0.0, "mixer": "none"}),
         Arm("supcon+ssl", "SupCon + SSL", {"theta": 1.0, "lam": 1.0, "mixer": "none"}),
     ),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ..data import KNOWN_SETS
-from ..errors import UserError
-from ..progress import progress
-from .estimate import Workload, seconds_of
-from .images import Images, evenly, sources_of
-from .plan import Place, Plan, Trial, steps_of
-from .trainings import trained_on
+from ...data import KNOWN_SETS
+from ...errors import UserError
+from ...progress import progress
+from ..images import Images, list_sources, spread_evenly
+from .estimate import Workload, estimate_seconds
+from .plan import ImagesKey, Plan, Trial, count_steps
+from .trainings import select_trained_images
 
 _SAMPLE = 512  # images kept of each training to time steps on
 _WORTH_TIMING = 200  # steps in all: below, timing takes longer than training
@@ -45,12 +45,12 @@ def survey(
     """
     work: dict[str, Workload] = {}
     left_out: dict[str, str] = {}
-    places: dict[Place, list[Trial]] = {}
+    by_images: dict[ImagesKey, list[Trial]] = {}
     for trial in todo:
-        places.setdefault(trial.place, []).append(trial)
-    with progress("looking at the data", len(places)) as advance:
-        for place, trials in places.items():
-            bench = place[0]
+        by_images.setdefault(trial.images_key, []).append(trial)
+    with progress("looking at the data", len(by_images)) as advance:
+        for images_key, trials in by_images.items():
+            bench = images_key[0]
             advance(note=trials[0].bench.label)
             if bench in left_out:
                 continue
@@ -58,7 +58,7 @@ def survey(
                 work |= _look(plan, trials, images, is_done)
             except UserError as error:
                 if not skip_missing:
-                    raise UserError(_missing(plan, trials[0], error)) from error
+                    raise UserError(_describe_missing(plan, trials[0], error)) from error
                 left_out[bench] = str(error)
     kept = tuple(trial for trial in plan.trials if trial.bench.name not in left_out)
     if left_out and not kept:
@@ -67,7 +67,7 @@ def survey(
     seconds = None
     if timed and sum(one.steps for one in work.values()) >= _WORTH_TIMING:
         with progress("timing steps", len(work)) as advance:
-            seconds = seconds_of(work, advance)
+            seconds = estimate_seconds(work, advance)
     there = tuple(trial for trial in todo if trial in kept)
     return Survey(replace(plan, trials=kept, left_out=left_out), there, work, seconds)
 
@@ -75,23 +75,23 @@ def survey(
 def _look(
     plan: Plan, trials: Sequence[Trial], images: Images, is_done: Callable[[str], bool]
 ) -> dict[str, Workload]:
-    """Read the images that the arms of one place share."""
+    """Read the images that ``trials`` share, and return the trainings still to do, by key."""
     found: dict[str, Workload] = {}
     views = trials[0].recipe.views
-    material = images.material(trials[0].data, trials[0].number, views.image_size, views.channels)
+    trial_data = images.load_trial_data(trials[0].data, trials[0].number, views.image_size, views.channels)
     for source in plan.experiment.out:
-        images.foreign(source, views.image_size, views.channels)
+        images.load_foreign(source, views.image_size, views.channels)
     for trial in trials:
         if is_done(trial.training):
             continue
-        to_train = trained_on(material.train, trial.recipe)
-        sample = to_train.select(evenly(len(to_train), _SAMPLE))
-        found[trial.training] = Workload(trial.recipe, steps_of(trial.recipe, len(to_train)), sample)
+        to_train = select_trained_images(trial_data.train, trial.recipe)
+        sample = to_train.select(spread_evenly(len(to_train), _SAMPLE))
+        found[trial.training] = Workload(trial.recipe, count_steps(trial.recipe, len(to_train)), sample)
     return found
 
 
-def _missing(plan: Plan, trial: Trial, error: UserError) -> str:
-    needed = [*sources_of(trial.data, trial.number, plan.family), *plan.experiment.out]
+def _describe_missing(plan: Plan, trial: Trial, error: UserError) -> str:
+    needed = [*list_sources(trial.data, trial.number, plan.family), *plan.experiment.out]
     repos = [KNOWN_SETS[name].hub_repo for name in needed if name in KNOWN_SETS]
     get = "".join(f"; {repo} on the Hugging Face Hub has it" for repo in dict.fromkeys(repos) if repo)
     others = [bench.name for bench in plan.benches if bench.name != trial.bench.name]

@@ -10,24 +10,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..atomic import write_text
-from ..data import ImageSet
-from ..errors import UserError
-from ..locks import claimed
-from ..recognition import Recognizer, build_recognizer
-from ..training.run_folder import versions
-from .cuts import corrupted_per_class
-from .estimate import in_words
-from .images import GeneratedImages, Images, Material, StoredImages, per_class
-from .measures import MEASURES, Subject
-from .plan import Place, Plan, Trial
+from ...data import ImageSet
+from ...errors import UserError
+from ...files import try_lock, write_text
+from ...recognition import Recognizer, build_recognizer
+from ...training.run_folder import versions
+from ..images import GeneratedImages, Images, StoredImages, TrialData, take_per_class
+from ..measures import MEASURES, MeasureInput
+from .deviations import limit_corrupted
+from .estimate import format_duration
+from .plan import ImagesKey, Plan, Trial
 from .recipes import NOT_OF_RESULTS
 from .results import Curve, ExperimentResult, TrialFiles, TrialResult, collect
 from .survey import Survey, survey
-from .trainings import Store, trained_on, with_detection
+from .trainings import Store, replace_detection, select_trained_images
 
 Say = Callable[[str], None]
-_SECONDS_BETWEEN_LOOKS = 1.0  # at the trials that other processes are doing
+_SECONDS_BETWEEN_CHECKS = 1.0  # at the trials that other processes are doing
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Runner:
 
     ``overrides``: recipe fields that were changed for all arms, noted with every trial.
     ``jobs``: how many processes share the work, for estimates.
-    ``again``: a look counts what is done as still to be done, as it will be after ``forget``.
+    ``again``: ``look`` counts what is done as still to do, as it will be after ``forget``.
     """
 
     plan: Plan
@@ -67,8 +66,8 @@ class Runner:
             return Store(self.root, index_per_class=self.plan.test_per_class)
         return Store(self.root, self.plan.preset.snapshots)
 
-    def todo(self) -> list[Trial]:
-        """The trials without a result; results of anything else than what is asked for are refused."""
+    def list_todo(self) -> list[Trial]:
+        """Return the trials without a result; raise if a stored result is of other settings."""
         done = self.files.read()
         self._refuse_to_mix(done)
         for trial in self.plan.trials:
@@ -81,13 +80,13 @@ class Runner:
         return [trial for trial in self.plan.trials if trial.name not in done]
 
     def _refuse_to_mix(self, done: Mapping[str, TrialResult]) -> None:
-        """Trials that are not asked for now stand in the same table: they must be of the same settings."""
+        """Raise if stored trials that share the table have other settings."""
         asked = {trial.name for trial in self.plan.trials}
         code = {arm.name: arm.code for arm in self.plan.arms}
         for found in done.values():
             if found.name in asked:
                 continue
-            if _that_count(found.overrides) != _that_count(self.overrides):
+            if _drop_irrelevant_fields(found.overrides) != _drop_irrelevant_fields(self.overrides):
                 raise UserError(
                     f"{self.folder} holds '{found.name}' with other recipe fields ({dict(found.overrides)}); "
                     "use another --out"
@@ -99,11 +98,11 @@ class Runner:
                 )
 
     def forget(self, skip_missing: bool = False) -> None:
-        """Remove the results of this plan and the trainings behind them, unless they cannot be made again."""
+        """Remove the results of this plan and their trainings; raise before that if data is missing."""
         found = replace(self, again=True).look(skip_missing, timed=False)
         with ExitStack() as locks:
             for key in found.plan.trainings():
-                if not locks.enter_context(claimed(self.store.lock(key))):
+                if not locks.enter_context(try_lock(self.store.lock(key))):
                     raise UserError(
                         f"another process is at work on {self.store.folder(key).path}; let it end, or stop "
                         "it, before --force"
@@ -113,68 +112,68 @@ class Runner:
                 self.store.forget(trial.training)
 
     def look(self, skip_missing: bool = False, timed: bool = True) -> Survey:
-        """What is to be done, with an estimate of the time (None where timing is not worth it)."""
+        """Return what is to be done, with an estimate of the time (None where timing is not worth it)."""
         if not self.again:
-            return survey(self.plan, self.todo(), self.images, self.store.is_done, skip_missing, timed)
+            return survey(self.plan, self.list_todo(), self.images, self.store.is_done, skip_missing, timed)
         self._refuse_to_mix(self.files.read())
         return survey(self.plan, self.plan.trials, self.images, lambda key: False, skip_missing, timed)
 
     def run(self, skip_missing: bool = False, timed: bool = True) -> ExperimentResult:
-        """Do what is not done yet, wait for what other processes are doing, and write result.json."""
+        """Run the trials not done yet, wait for those of other processes, and write result.json."""
         found = self.look(skip_missing, timed)
         self.say(describe(found, self.jobs))
         self.work(found)
-        return self.so_far(found.plan)
+        return self.collect_so_far(found.plan)
 
     def work(self, found: Survey, wait: bool = True) -> None:
-        """Do trials as long as there are any to take; ``wait``: until those that others do are done too."""
+        """Run trials as long as there are any to take; ``wait``: until those of other processes end too."""
         images, store, left = self.images, self.store, dict(found.seconds or {})
-        all_of_them = len(self._left(found.plan))
-        material: tuple[Place, Material] | None = None
-        for trial in self._taken(found.plan, wait):
-            if material is None or material[0] != trial.place:  # arms of a trial share their images
+        all_of_them = len(self._list_left(found.plan))
+        trial_data: tuple[ImagesKey, TrialData] | None = None
+        for trial in self._take_trials(found.plan, wait):
+            if trial_data is None or trial_data[0] != trial.images_key:  # arms of a trial share their images
                 views = trial.recipe.views
-                read = images.material(trial.data, trial.number, views.image_size, views.channels)
-                material = (trial.place, read)
+                read = images.load_trial_data(trial.data, trial.number, views.image_size, views.channels)
+                trial_data = (trial.images_key, read)
             started = time.monotonic()
-            result = self._do(trial, material[1], images, store)
-            took = in_words(time.monotonic() - started)
-            to_do = self._left(found.plan)
+            result = self._run_trial(trial, trial_data[1], images, store)
+            took = format_duration(time.monotonic() - started)
+            to_do = self._list_left(found.plan)
             seconds = sum(left.get(key, 0.0) for key in {trial.training for trial in to_do})
-            rest = f"; about {in_words(seconds / self.jobs)} of training left" if seconds else ""
+            rest = f"; about {format_duration(seconds / self.jobs)} of training left" if seconds else ""
             number = f"[{all_of_them - len(to_do)}/{all_of_them}] " if wait else ""
-            self.say(f"{number}{self._told(trial, result)} ({took}{rest})")
+            self.say(f"{number}{self._describe_result(trial, result)} ({took}{rest})")
 
-    def _left(self, plan: Plan) -> list[Trial]:
-        return [trial for trial in self.todo() if trial in plan.trials]
+    def _list_left(self, plan: Plan) -> list[Trial]:
+        return [trial for trial in self.list_todo() if trial in plan.trials]
 
-    def _taken(self, plan: Plan, wait: bool) -> Iterator[Trial]:
-        """One trial after the other, each ours alone until the next is asked for."""
-        while to_do := self._left(plan):
-            nothing = True
+    def _take_trials(self, plan: Plan, wait: bool) -> Iterator[Trial]:
+        """Yield the trials to do, each with its training locked until the next is asked for."""
+        while to_do := self._list_left(plan):
+            took_none = True
             for trial in to_do:
-                with claimed(self.store.lock(trial.training)) as ours:
+                with try_lock(self.store.lock(trial.training)) as ours:
                     if ours and not self.files.has(trial.name):
-                        nothing = False
+                        took_none = False
                         yield trial
-            if nothing and not wait:
+            if took_none and not wait:
                 return
-            if nothing:
-                time.sleep(_SECONDS_BETWEEN_LOOKS)
+            if took_none:
+                time.sleep(_SECONDS_BETWEEN_CHECKS)
 
-    def so_far(self, plan: Plan | None = None) -> ExperimentResult:
-        """What is done by now, also written to result.json; ``plan``: what was left of it after a look."""
+    def collect_so_far(self, plan: Plan | None = None) -> ExperimentResult:
+        """Return what is done by now and write it to result.json; ``plan``: the part of it that has data."""
         result = collect(plan or self.plan, self.folder, self.command)
         self.folder.mkdir(parents=True, exist_ok=True)
         write_text(self.folder / "result.json", json.dumps(result.to_json(), indent=1) + "\n")
         return result
 
-    def _do(self, trial: Trial, material: Material, images: Images, store: Store) -> TrialResult:
-        trained = store.obtain(trial.training, trial.recipe, material.train)
-        recognizer = with_detection(trained, trial.recipe)
-        seen = trained_on(material.train, trial.recipe)
-        subject = self._subject(trial, recognizer, material, images, seen)
-        measured = MEASURES[self.plan.experiment.measure].at_end(subject)
+    def _run_trial(self, trial: Trial, trial_data: TrialData, images: Images, store: Store) -> TrialResult:
+        trained = store.obtain(trial.training, trial.recipe, trial_data.train)
+        recognizer = replace_detection(trained, trial.recipe)
+        seen = select_trained_images(trial_data.train, trial.recipe)
+        inputs = self._make_measure_input(trial, recognizer, trial_data, images, seen)
+        measured = MEASURES[self.plan.experiment.measure].at_end(inputs)
         facts = store.folder(trial.training).facts()
         result = TrialResult(
             bench=trial.bench.name,
@@ -187,7 +186,7 @@ class Runner:
             split_hash=trial.split_hash,
             metrics=dict(measured.metrics),
             series=dict(measured.series),
-            curve=self._curve(trial, recognizer, subject, store),
+            curve=self._measure_snapshots(trial, recognizer, inputs, store),
             steps=facts["steps"],
             minutes=facts["minutes"],
             core_minutes=facts.get("core_minutes", 0.0),
@@ -201,14 +200,15 @@ class Runner:
         self.files.write(result, measured.pictures)
         return result
 
-    def _subject(
-        self, trial: Trial, recognizer: Recognizer, material: Material, images: Images, train: ImageSet
-    ) -> Subject:
+    def _make_measure_input(
+        self, trial: Trial, recognizer: Recognizer, trial_data: TrialData, images: Images, train: ImageSet
+    ) -> MeasureInput:
         preset, most = self.plan.preset, self.plan.test_per_class
-        tested = material.tested_on(most)
-        return Subject(
+        tested = trial_data.limit_tests(most)
+        return MeasureInput(
             recognizer,
-            per_class(train, most) if self.plan.max_steps else train,
+            trial.recipe,
+            take_per_class(train, most) if self.plan.max_steps else train,
             tested.test,
             tested.unknown,
             tested.unknown_names,
@@ -217,52 +217,54 @@ class Runner:
             trial.number,
             self.plan.experiment.out,
             most,
-            corrupted_per_class(preset, most),
+            limit_corrupted(preset, most),
             preset.probe,
         )
 
-    def _curve(self, trial: Trial, recognizer: Recognizer, subject: Subject, store: Store) -> Curve:
-        """The measure's headline at every snapshot, on few images."""
+    def _measure_snapshots(
+        self, trial: Trial, recognizer: Recognizer, inputs: MeasureInput, store: Store
+    ) -> Curve:
+        """Return the measure's main number at every snapshot, on few images."""
         few = self.plan.preset.curve_per_class
-        unknown = subject.unknown
-        subject = replace(
-            subject,
-            test=per_class(subject.test, few),
-            unknown=None if unknown is None else per_class(unknown, few),
+        unknown = inputs.unknown
+        inputs = replace(
+            inputs,
+            test=take_per_class(inputs.test, few),
+            unknown=None if unknown is None else take_per_class(unknown, few),
         )
         steps, values = [], []
-        for step, then in store.snapshots_of(trial.training, recognizer):
-            model = build_recognizer(then, subject.train, None, trial.recipe)
-            value = MEASURES[self.plan.experiment.measure].at_snapshots(replace(subject, recognizer=model))
+        for step, then in store.load_snapshots(trial.training, recognizer):
+            model = build_recognizer(then, inputs.train, None, trial.recipe)
+            value = MEASURES[self.plan.experiment.measure].at_snapshots(replace(inputs, recognizer=model))
             steps.append(float(step))
             values.append(value)
         return steps, values
 
-    def _told(self, trial: Trial, result: TrialResult) -> str:
+    def _describe_result(self, trial: Trial, result: TrialResult) -> str:
         column = self.plan.experiment.columns[0]
         value = result.metrics.get(column.metric)
         scale = 100 if column.percent else 1
-        told = "" if value is None else f": {column.label} {scale * value:.2f}"
-        return f"{trial.bench.label}, {trial.arm.label}, trial {trial.number}{told}"
+        shown = "" if value is None else f": {column.label} {scale * value:.2f}"
+        return f"{trial.bench.label}, {trial.arm.label}, trial {trial.number}{shown}"
 
 
 def describe(found: Survey, jobs: int = 1) -> str:
-    """One line before it starts."""
+    """Return one line that says what will be done."""
     if not found.todo:
         return f"{found.plan.experiment.name} ({found.plan.preset.name}): all done before; nothing to train"
     seconds = sum(found.seconds.values()) / jobs if found.seconds else 0
-    hours = f", about {in_words(seconds)} of training here" if seconds else ""
+    hours = f", about {format_duration(seconds)} of training here" if seconds else ""
     at_once = f", {jobs} at a time" if jobs > 1 else ""
-    trials = _counted(len(found.todo), "trial")
+    trials = _format_count(len(found.todo), "trial")
     return (
         f"{found.plan.experiment.name} ({found.plan.preset.name}): {trials} to do, "
-        f"{_counted(len(found.work), 'training')}, {found.steps:,} steps in all{hours}{at_once}"
+        f"{_format_count(len(found.work), 'training')}, {found.steps:,} steps in all{hours}{at_once}"
     )
 
 
-def _that_count(overrides: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_irrelevant_fields(overrides: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in overrides.items() if name not in NOT_OF_RESULTS}
 
 
-def _counted(number: int, what: str) -> str:
+def _format_count(number: int, what: str) -> str:
     return f"{number} {what}" + ("" if number == 1 else "s")

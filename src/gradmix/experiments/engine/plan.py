@@ -7,20 +7,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..data import FAMILIES
-from ..detection.approximate import import_faiss
-from ..errors import UserError, choose
-from ..training import Recipe
-from .cuts import Extent, cuts, data_of
-from .declaration import Arm, Bench, Data, Experiment
-from .images import identity, split_of
-from .measures import MEASURES
+from ...data import FAMILIES
+from ...detection.approximate import import_faiss
+from ...errors import UserError, choose
+from ...recognition.build import make_own_detector
+from ...training import Recipe
+from ..declaration import Arm, Bench, Data, Experiment
+from ..images import describe_training_images, get_trial_split
+from ..measures import MEASURES
+from .deviations import Coverage, choose_data, deviations_from_paper
 from .presets import Preset
-from .recipes import check_overrides, digest, recipe_for, training_key
+from .recipes import build_recipe, check_overrides, digest, make_training_key
 
-_TEST_WHEN_CUT_SHORT = 8  # images a class: after --max-steps there is nothing to measure exactly
+_TEST_WHEN_CUT_SHORT = 8  # images per class: after --max-steps there is nothing to measure exactly
+# What methods make between their stages takes hours at full size, however few the steps.
+_WHEN_CUT_SHORT = {"made_images": 16, "counterfactual_steps": 2}
 _USUAL_FAMILY = "arpl_2020"
-Place = tuple[str, int, int, int]
+_FIRST_SOFTMAX = ["msp", {"temperature": 1.0}]  # as neighbours, not named in the keys of the first trials
+ImagesKey = tuple[str, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,8 @@ class Trial:
         return f"{self.bench.name}.{self.arm.name}.{self.number}"
 
     @property
-    def place(self) -> Place:
-        """Trials of one place read the same images: of a bench and split, in one size and colour."""
+    def images_key(self) -> ImagesKey:
+        """Return what decides the images: bench, split, size and channels. Trials of one key share them."""
         views = self.recipe.views
         return self.bench.name, self.number, views.image_size, views.channels
 
@@ -67,16 +71,18 @@ class Plan:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def cuts(self) -> tuple[str, ...]:
-        """In words, how what is planned is less than the paper's."""
+    def deviations(self) -> tuple[str, ...]:
+        """Say in words how what is planned differs from the paper's."""
         planned = {trial.arm.name for trial in self.trials}
         arms = tuple(arm for arm in self.arms if arm.name in planned)
         counts = Counter((trial.bench.name, trial.arm.name) for trial in self.trials)
-        return self.cuts_of(Extent(self.benches, arms, counts.values()))
+        return self.deviations_of(Coverage(self.benches, arms, counts.values()))
 
-    def cuts_of(self, extent: Extent) -> tuple[str, ...]:
-        """The same of what there is, which may be less or more than is planned now."""
-        return tuple(cuts(self.declared, extent, self.preset, self.fields, self.test_per_class))
+    def deviations_of(self, coverage: Coverage) -> tuple[str, ...]:
+        """Say the same of ``coverage``, which may be less or more than is planned now."""
+        return tuple(
+            deviations_from_paper(self.declared, coverage, self.preset, self.fields, self.test_per_class)
+        )
 
     @property
     def test_per_class(self) -> int | None:
@@ -84,13 +90,13 @@ class Plan:
 
     @property
     def folder(self) -> str:
-        """Where results go, under the root: those of two steps, or of other splits, stay apart."""
+        """Return the folder of the results under the root: short runs and other splits have their own."""
         family = "" if self.family == _USUAL_FAMILY else f"-{self.family}"
         steps = f"-{self.max_steps}-steps" if self.max_steps else ""
         return f"{self.experiment.name}-{self.preset.name}{family}{steps}"
 
     def trainings(self) -> dict[str, Trial]:
-        """Each distinct training, by key, with the first trial that needs it."""
+        """Return each distinct training, by key, with the first trial that needs it."""
         found: dict[str, Trial] = {}
         for trial in self.trials:
             found.setdefault(trial.training, trial)
@@ -109,41 +115,44 @@ def make_plan(
     max_steps: int | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> Plan:
-    """``protocols`` and ``methods`` choose benches and arms by name (none given: all that the preset has);
-    ``own`` adds arms; ``trials`` are trial numbers; ``overrides`` are recipe fields for all arms."""
+    """List the trials of an experiment in a preset.
+
+    ``protocols`` and ``methods`` choose benches and arms by name (none given: all that the preset has);
+    ``own`` adds arms; ``trials`` are trial numbers; ``overrides`` are recipe fields for all arms.
+    """
     choose("family of splits", family, FAMILIES)
-    cut = experiment.cpu if preset.name == "cpu" else None
+    limits = experiment.cpu if preset.name == "cpu" else None
     declared = experiment
     if preset.name != "paper":
         small = [replace(bench, label=bench.small_label or bench.label) for bench in declared.benches]
         experiment = replace(experiment, benches=tuple(small))
-    benches = _chosen("protocol", experiment.benches, protocols, cut.benches if cut else None)
-    keep = cut.arms if cut else None
+    benches = _choose_benches("protocol", experiment.benches, protocols, limits.benches if limits else None)
+    keep = limits.arms if limits else None
     _check_names(experiment, own)
-    arms = (*_chosen_arms(experiment, methods, keep, bool(own)), *own)
-    numbers = tuple(range(_trial_count(experiment, preset))) if trials is None else tuple(trials)
+    arms = (*_choose_arms(experiment, methods, keep), *own)
+    numbers = tuple(range(_count_trials(experiment, preset))) if trials is None else tuple(trials)
     fields = dict(overrides or {})
     check_overrides(fields, arms)
     if max_steps is not None:
-        fields["max_steps"] = max_steps
+        fields = _WHEN_CUT_SHORT | fields | {"max_steps": max_steps}
     made = tuple(
-        _trial(experiment, bench, arm, number, preset, family, fields, max_steps)
+        _make_trial(experiment, bench, arm, number, preset, family, fields, max_steps)
         for bench in benches
         for number in numbers
         for arm in arms
-        if arm.implemented and _has_what_it_needs(arm, preset, fields, asked=arm.name in methods)
+        if _has_needed_field(arm, preset, fields, asked=arm.name in methods)
     )
     return Plan(declared, experiment, preset, family, benches, arms, made, max_steps, fields)
 
 
-def steps_of(recipe: Recipe, images: int) -> int:
-    """How many steps a training on so many images takes."""
+def count_steps(recipe: Recipe, images: int) -> int:
+    """Return how many steps a training on so many images takes."""
     s = recipe.training
     per_epoch = images // min(s.batch_size, images)
     return min(s.epochs * per_epoch, s.max_steps or s.epochs * per_epoch)
 
 
-def _trial(
+def _make_trial(
     experiment: Experiment,
     bench: Bench,
     arm: Arm,
@@ -153,17 +162,17 @@ def _trial(
     fields: Mapping[str, Any],
     max_steps: int | None,
 ) -> Trial:
-    data = data_of(bench, preset)
-    recipe = recipe_for(experiment, bench, arm, preset, number, fields)
+    data = choose_data(bench, preset)
+    recipe = build_recipe(experiment, bench, arm, preset, number, fields)
     MEASURES[experiment.measure].check(recipe)  # now, not after hours of training
     if recipe.detection.knn_index != "exact":
         import_faiss()  # likewise
-    split = split_of(data, number, family)
-    told = identity(data, number, family) | {"generated": preset.generated}
+    split = get_trial_split(data, number, family)
+    images = describe_training_images(data, number, family) | {"generated": preset.generated}
     if max_steps is not None:
         # Kept without snapshots and with a small index: not to be found by whoever trains as long by recipe.
-        told["cut_short"] = True
-    training = training_key(recipe, told)
+        images["cut_short"] = True
+    training = make_training_key(recipe, images)
     tested = {
         "training": training,
         "k": recipe.detection.k,
@@ -173,10 +182,14 @@ def _trial(
         "tests": [preset.test_per_class, preset.corrupted_per_class, preset.probe, max_steps],
         "out": list(experiment.out),
     }
+    detector = make_own_detector(recipe)
+    told = [detector.name, detector.settings()]
+    if detector.name != "knn" and told != _FIRST_SOFTMAX:
+        tested["detector"] = told
     return Trial(bench, arm, number, data, recipe, training, digest(tested), split.hash if split else None)
 
 
-def _has_what_it_needs(arm: Arm, preset: Preset, fields: Mapping[str, Any], asked: bool) -> bool:
+def _has_needed_field(arm: Arm, preset: Preset, fields: Mapping[str, Any], asked: bool) -> bool:
     given = not arm.needs or arm.needs in fields or arm.needs in preset.fields
     if asked and not given:
         raise UserError(f"{arm.label} needs --{arm.needs.replace('_', '-')}; give it, or leave the row out")
@@ -184,7 +197,7 @@ def _has_what_it_needs(arm: Arm, preset: Preset, fields: Mapping[str, Any], aske
 
 
 def _check_names(experiment: Experiment, own: Sequence[Arm]) -> None:
-    """Trials are kept by the names of rows and drawn by their labels: no two may share either."""
+    """Raise if two rows share a name, by which trials are stored, or a label, by which they are drawn."""
     names, labels = ({getattr(arm, of) for arm in experiment.arms} for of in ("name", "label"))
     for i, arm in enumerate(own):
         if arm.name in names:
@@ -195,12 +208,12 @@ def _check_names(experiment: Experiment, own: Sequence[Arm]) -> None:
             raise UserError(f"there is a row labelled '{arm.label}' already; give {arm.name} another label")
 
 
-def _trial_count(experiment: Experiment, preset: Preset) -> int:
+def _count_trials(experiment: Experiment, preset: Preset) -> int:
     count = experiment.cpu.trials if preset.name == "cpu" else experiment.trials
     return min(count, preset.most_trials or count)
 
 
-def _chosen(
+def _choose_benches(
     kind: str, benches: tuple[Bench, ...], asked: Sequence[str], default: tuple[str, ...] | None
 ) -> tuple[Bench, ...]:
     names = [bench.name for bench in benches]
@@ -208,8 +221,8 @@ def _chosen(
     return tuple(bench for bench in benches if bench.name in wanted)
 
 
-def _chosen_arms(
-    experiment: Experiment, asked: Sequence[str], default: tuple[str, ...] | None, has_own: bool
+def _choose_arms(
+    experiment: Experiment, asked: Sequence[str], default: tuple[str, ...] | None
 ) -> tuple[Arm, ...]:
     if not asked:
         wanted: Sequence[str] = default or [arm.name for arm in experiment.arms]
@@ -217,7 +230,4 @@ def _chosen_arms(
     names = [arm.name for arm in experiment.arms]
     for name in asked:
         choose("method", name, names)
-    absent = [arm for arm in experiment.arms if arm.name in asked and not arm.implemented]
-    if absent and not has_own and len(absent) == len(set(asked)):
-        raise UserError(f"{absent[0].label} is not yet implemented; only the paper's numbers are there")
     return tuple(arm for arm in experiment.arms if arm.name in asked)
