@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gradmix.deploy import Inputs, predict_to_file
+from gradmix.batch import Inputs, predict_to_file
+from tests.processes import peak_megabytes
 
 pytestmark = pytest.mark.slow
 SEED = 0  # of the moments; any other must do as well
@@ -36,9 +37,19 @@ def images(folder: Path, number: int, side: int = 16) -> Path:
     return folder
 
 
+# Its work is on disk after every batch instead of every second: a fast machine needs few seconds for all.
+EAGER = """
+import sys
+from gradmix.cli import main
+from gradmix.batch import part_file
+part_file._SECONDS_BETWEEN_SYNCS = -1.0
+sys.exit(main(["predict", *sys.argv[1:]]))
+"""
+
+
 def start(*words: str | Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "gradmix", "predict", *map(str, words)],
+        [sys.executable, "-c", EAGER, *map(str, words)],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         text=True,
         stdout=subprocess.PIPE,
@@ -69,9 +80,9 @@ def test_killed_at_random_moments_it_ends_in_the_same_bytes(
         if chance.random() < 0.75:  # most of them while it works, some while it starts or lists
             while journal_bytes(out) == before and process.poll() is None:
                 time.sleep(0.001)
-            time.sleep(chance.uniform(0, 0.5))
+            time.sleep(chance.uniform(0, 0.05))
         else:
-            time.sleep(chance.uniform(0, 4))
+            time.sleep(chance.uniform(0, 1))
         process.kill()
         process.communicate()
         if process.returncode == 0:  # it was quicker
@@ -89,38 +100,31 @@ def test_killed_at_random_moments_it_ends_in_the_same_bytes(
 
 def test_a_kill_while_the_parquet_file_is_made(trained: Path, tmp_path: Path) -> None:
     folder = images(tmp_path / "images", 300)
-    predict_to_file(trained / "run", Inputs.of_paths([folder]), tmp_path / "whole.parquet")
+    predict_to_file(trained / "run", Inputs.from_paths([folder]), tmp_path / "whole.parquet")
     probe = (
         "import os, sys; from pathlib import Path\n"
-        "from gradmix.deploy import Inputs, predict_file\n"
+        "from gradmix.batch import Inputs, predict_file\n"
         "def half(lines, out):\n"
         "    Path(out).write_bytes(b'PAR1 and so on'); os.kill(os.getpid(), 9)\n"
         "predict_file.write_parquet = half\n"
-        "predict_file.predict_to_file(sys.argv[1], Inputs.of_paths([Path(sys.argv[2])]), Path('a.parquet'))"
+        "predict_file.predict_to_file(sys.argv[1], Inputs.from_paths([Path(sys.argv[2])]), Path('a.parquet'))"
     )
     assert subprocess.run([sys.executable, "-c", probe, trained / "run", folder]).returncode == -9
     assert not Path("a.parquet").exists()
-    summary = predict_to_file(trained / "run", Inputs.of_paths([folder]), Path("a.parquet"))
+    summary = predict_to_file(trained / "run", Inputs.from_paths([folder]), Path("a.parquet"))
     assert summary.resumed == 300
     assert Path("a.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
     assert not list(tmp_path.glob("*.part*"))
 
 
-def peak_megabytes(run: Path, folder: Path, out: str) -> float:
+def predict_and_measure(run: Path, folder: Path, out: str) -> float:
     """The most memory that was resident at any moment."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gradmix", "predict", run, folder, "--out", out],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
-    )
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0
-    return usage.ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    words = [sys.executable, "-m", "gradmix", "predict", str(run), str(folder), "--out", out]
+    return peak_megabytes(words, {"OMP_NUM_THREADS": "1"})
 
 
 def test_memory_does_not_grow_with_the_number_of_images(trained: Path, tmp_path: Path) -> None:
-    few = peak_megabytes(trained / "run", images(tmp_path / "few", FEW, side=100), "few.csv")
-    many = peak_megabytes(trained / "run", images(tmp_path / "many", MANY, side=100), "many.csv")
+    few = predict_and_measure(trained / "run", images(tmp_path / "few", FEW, side=100), "few.csv")
+    many = predict_and_measure(trained / "run", images(tmp_path / "many", MANY, side=100), "many.csv")
     print(f"peak of {FEW} images {few:.0f} MB, of {MANY} {many:.0f} MB")
     assert many < few + MORE_THAN_FEW, (few, many)

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import ray
 
+from gradmix.batch import Inputs, predict_batches, predict_to_file, ray_predict
+from gradmix.batch.ray_predict import make_ray_predictor
 from gradmix.cli import main
-from gradmix.deploy import Inputs, answers, predict_to_file, ray_predict
-from gradmix.deploy.ray_predict import answers_on_ray
 from gradmix.errors import UserError
 from gradmix.recognition import load
 from tests.cli.conftest import save_shapes
@@ -80,13 +80,13 @@ def test_two_workers_answer_as_one_process_does(many: Path, run: Path) -> None:
 @pytest.mark.usefixtures("two_workers")
 def test_what_one_began_the_other_finishes(many: Path, run: Path) -> None:
     def begin(*args: Any) -> Any:
-        yield next(answers(*args))
+        yield next(predict_batches(*args))
         raise Stopped
 
-    inputs = Inputs.of_paths([many])
+    inputs = Inputs.from_paths([many])
     with pytest.raises(Stopped):
-        predict_to_file(run, inputs, Path("a.csv"), answering=begin)
-    done = predict_to_file(run, inputs, Path("a.csv"), answering=answers_on_ray())
+        predict_to_file(run, inputs, Path("a.csv"), predictor=begin)
+    done = predict_to_file(run, inputs, Path("a.csv"), predictor=make_ray_predictor())
     assert (done.images, done.resumed, done.unreadable) == (700, 256, 2)
     predict_to_file(run, inputs, Path("b.csv"))
     assert [row["label"] for row in rows(Path("a.csv"))] == [row["label"] for row in rows(Path("b.csv"))]
@@ -127,24 +127,24 @@ def test_no_cluster_there_is_one_line(many: Path, run: Path) -> None:
 @pytest.mark.usefixtures("two_workers")
 def test_a_worker_that_fails_is_one_line(many: Path, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = (run / "model.safetensors").read_bytes()
-    monkeypatch.setattr(ray_predict, "_content", lambda recognizer: whole[:1000])
+    monkeypatch.setattr(ray_predict, "_pack_model", lambda recognizer: whole[:1000])
     with pytest.raises(UserError, match=r"a Ray worker failed: .*truncated or not a model file") as caught:
-        predict_to_file(run, Inputs.of_paths([many]), Path("a.csv"), answering=answers_on_ray())
+        predict_to_file(run, Inputs.from_paths([many]), Path("a.csv"), predictor=make_ray_predictor())
     assert "\n" not in str(caught.value)
 
 
 def test_workers_get_the_model_that_was_loaded(photos: Path, run: Path) -> None:
     """Not what is in its file by then: rows of two models would be mixed."""
-    recognizer, inputs = load(run), Inputs.of_paths([photos])
+    recognizer, inputs = load(run), Inputs.from_paths([photos])
     assert main(["forget", str(run), "--name", "disc"]) == 0
-    Path("sent.safetensors").write_bytes(ray_predict._content(recognizer))
+    Path("sent.safetensors").write_bytes(ray_predict._pack_model(recognizer))
     sent = load("sent.safetensors")
     assert sent.gallery.pictures is None
-    assert [*answers(sent, inputs)] == [*answers(recognizer, inputs)]
+    assert [*predict_batches(sent, inputs)] == [*predict_batches(recognizer, inputs)]
 
 
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setitem(sys.modules, "ray.data", None)
     with pytest.raises(UserError, match=r"--ray needs the extra 'ray': pip install 'gradmix\[ray\]'"):
-        answers_on_ray()
+        make_ray_predictor()

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from gradmix.data.readers.image_files import images_under
-from gradmix.deploy import Input, Inputs
-from gradmix.deploy.inputs import images_below
+from gradmix.batch import Input, Inputs
+from gradmix.batch.inputs import walk_images
+from gradmix.data.readers.image_files import find_images
 from gradmix.errors import UserError
 
 
@@ -30,15 +30,15 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_the_lazy_walk_finds_what_the_whole_one_finds_in_that_order(tree: Path) -> None:
-    assert [Path(path) for path in images_below(str(tree))] == images_under(tree)
-    inputs = Inputs.of_paths([tree, tree / "a.png"])
-    assert [item.path for item in listed(inputs)] == [*images_under(tree), tree / "a.png"]
+    assert [Path(path) for path in walk_images(str(tree))] == find_images(tree)
+    inputs = Inputs.from_paths([tree, tree / "a.png"])
+    assert [item.path for item in listed(inputs)] == [*find_images(tree), tree / "a.png"]
     assert [item.name for item in listed(inputs)] == [str(item.path) for item in listed(inputs)]
-    assert inputs.count == len(images_under(tree)) + 1
+    assert inputs.count == len(find_images(tree)) + 1
 
 
 def test_it_can_be_read_again_and_from_anywhere(tree: Path) -> None:
-    inputs = Inputs.of_paths([tree])
+    inputs = Inputs.from_paths([tree])
     everything = listed(inputs)
     assert [len(batch) for batch in inputs.batches(4)] == [4, 4, 1]
     for first in range(len(everything) + 1):
@@ -46,20 +46,20 @@ def test_it_can_be_read_again_and_from_anywhere(tree: Path) -> None:
 
 
 def test_the_digest_is_of_names_and_order(tree: Path) -> None:
-    digest = Inputs.of_paths([tree]).digest
-    assert Inputs.of_paths([tree]).digest == digest
+    digest = Inputs.from_paths([tree]).digest
+    assert Inputs.from_paths([tree]).digest == digest
     (tree / "new.png").write_bytes(b"x")
-    assert Inputs.of_paths([tree]).digest != digest
+    assert Inputs.from_paths([tree]).digest != digest
     one, other = tree / "a.png", tree / "new.png"
-    assert Inputs.of_paths([one, other]).digest != Inputs.of_paths([other, one]).digest
+    assert Inputs.from_paths([one, other]).digest != Inputs.from_paths([other, one]).digest
 
 
 def test_lists() -> None:
-    inputs = Inputs.of_lines([b"a.png\n", b"\n", b"b c.png\r\n", b"gr\xfcn.png"], "list.txt")
+    inputs = Inputs.from_lines([b"a.png\n", b"\n", b"b c.png\r\n", b"gr\xfcn.png"], "list.txt")
     assert [item.name for item in listed(inputs)] == ["a.png", "b c.png", r"gr\udcfcn.png"]
     assert str(listed(inputs)[2].path) == "gr\udcfcn.png"  # the very bytes, for opening it
     with pytest.raises(UserError, match=r"list\.txt names no images"):
-        Inputs.of_lines([b"\n"], "list.txt")
+        Inputs.from_lines([b"\n"], "list.txt")
 
 
 def test_archives_are_searched_through(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_archives_are_searched_through(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "some.zip", "w") as archive:
         archive.write(tmp_path / "one.png", "deep/b.png")
         archive.write(tmp_path / "one.png", "a.png")
-    (first, second) = listed(Inputs.of_paths([tmp_path / "some.zip"]))
+    (first, second) = listed(Inputs.from_paths([tmp_path / "some.zip"]))
     assert first.name == str(tmp_path / "some.zip" / "a.png")
     assert second.name == str(tmp_path / "some.zip" / "deep" / "b.png")
     assert second.path.read_bytes() == (tmp_path / "one.png").read_bytes()
@@ -75,6 +75,6 @@ def test_archives_are_searched_through(tmp_path: Path) -> None:
 
 def test_mistakes(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no such file or folder: .*nowhere"):
-        Inputs.of_paths([tmp_path, tmp_path / "nowhere"])
+        Inputs.from_paths([tmp_path, tmp_path / "nowhere"])
     with pytest.raises(UserError, match="no images in"):
-        Inputs.of_paths([tmp_path])
+        Inputs.from_paths([tmp_path])

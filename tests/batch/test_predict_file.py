@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from gradmix.batch import Inputs, predict_batches, predict_file, predict_to_file, stream
 from gradmix.cli import main
-from gradmix.deploy import Inputs, answers, predict_file, predict_to_file, stream
 from gradmix.errors import UserError
 from gradmix.recognition import load
 from tests.training.tiny import CLASSES
@@ -41,7 +41,7 @@ def mixed(photos: Path) -> Path:
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "_MOST_IMAGES", 8)
+    monkeypatch.setattr(stream, "_MAX_IMAGES", 8)
 
 
 def rows_of(file: Path) -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ def test_a_row_for_every_input_in_every_format(
     assert rows_of(Path("a.jsonl")) == rows
     assert rows_of(Path("a.parquet")) == rows
     assert {file.name for file in Path().glob("a.*")} == {"a.csv", "a.jsonl", "a.parquet"}
-    inputs = Inputs.of_paths([mixed, mixed / "bar" / "00.png"])
+    inputs = Inputs.from_paths([mixed, mixed / "bar" / "00.png"])
     assert [row["file"] for row in rows] == [item.name for batch in inputs.batches(9) for item in batch]
     bad = {Path(row["file"]).name: row["error"] for row in rows if row["error"]}
     assert bad.keys() == {"00b.png", "03b.jpg", "cut.png", "zz.png"}
@@ -89,8 +89,8 @@ def test_a_row_for_every_input_in_every_format(
 def test_the_answers_are_those_of_the_recognizer(trained: Path, run: Path) -> None:
     recognizer = load(run)
     found = recognizer.predict(recognizer.read(trained / "test", trained / "others"))
-    inputs = Inputs.of_paths([trained / "test", trained / "others"])
-    rows = [row for batch in answers(recognizer, inputs) for row in batch]
+    inputs = Inputs.from_paths([trained / "test", trained / "others"])
+    rows = [row for batch in predict_batches(recognizer, inputs) for row in batch]
     assert [row.label for row in rows] == found.names()
     assert [row.score for row in rows] == pytest.approx(found.score.tolist(), abs=1e-6)
 
@@ -121,20 +121,20 @@ class Stopped(Exception):
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_stopped_again_and_again_it_ends_in_the_same_bytes(mixed: Path, run: Path, suffix: str) -> None:
-    """Here after each batch; tests/deploy/test_killed_predict.py kills real processes at any moment."""
+    """Here after each batch; tests/batch/test_killed_predict.py kills real processes at any moment."""
 
     def unreliable(*args: Any) -> Any:
-        for number, rows in enumerate(answers(*args)):
+        for number, rows in enumerate(predict_batches(*args)):
             if number == 1:
                 raise Stopped
             yield rows
 
     whole, stopped = Path(f"whole.{suffix}"), Path(f"stopped.{suffix}")
-    predict_to_file(run, Inputs.of_paths([mixed]), whole)
+    predict_to_file(run, Inputs.from_paths([mixed]), whole)
     stops = 0
     while not stopped.exists():
         try:
-            summary = predict_to_file(run, Inputs.of_paths([mixed]), stopped, answering=unreliable)
+            summary = predict_to_file(run, Inputs.from_paths([mixed]), stopped, predictor=unreliable)
         except Stopped:
             stops += 1
     assert stops == 5  # of six batches
@@ -147,12 +147,12 @@ def test_stopped_again_and_again_it_ends_in_the_same_bytes(mixed: Path, run: Pat
 @pytest.mark.usefixtures("small_batches")
 def test_another_model_or_list_is_not_mixed_in(photos: Path, run: Path, refused: Refused) -> None:
     def stop(*args: Any) -> Any:
-        yield next(answers(*args))
+        yield next(predict_batches(*args))
         raise Stopped
 
     def begin() -> None:
         with pytest.raises(Stopped):
-            predict_to_file(run, Inputs.of_paths([photos]), Path("a.csv"), force=True, answering=stop)
+            predict_to_file(run, Inputs.from_paths([photos]), Path("a.csv"), force=True, predictor=stop)
 
     begin()
     (photos / "new.png").write_bytes((photos / "bar" / "00.png").read_bytes())
@@ -180,7 +180,7 @@ def test_a_model_that_changes_while_it_is_read(
 
     monkeypatch.setattr(predict_file, "load", loaded_and_changed)
     with pytest.raises(UserError, match=r"model.safetensors is being changed; run this again"):
-        predict_to_file(run, Inputs.of_paths([photos]), Path("a.csv"))
+        predict_to_file(run, Inputs.from_paths([photos]), Path("a.csv"))
     assert not list(Path().glob("a.csv*"))
 
 
@@ -227,7 +227,7 @@ def test_reading_ahead_ends_with_its_reader(mixed: Path, run: Path) -> None:
     import threading
 
     before = threading.active_count()
-    stream_of_answers = answers(load(run), Inputs.of_paths([mixed] * 20))
+    stream_of_answers = predict_batches(load(run), Inputs.from_paths([mixed] * 20))
     next(stream_of_answers)
     stream_of_answers.close()
     assert threading.active_count() == before

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,11 +20,13 @@ from torch import Tensor, nn
 
 from gradmix import OpenSetClassifier
 from gradmix.cli import main
-from gradmix.deploy.decision import Decision, decision
-from gradmix.deploy.export import export_model
-from gradmix.deploy.onnx_graph import Graph
+from gradmix.detection import KNN, Decision
 from gradmix.errors import UserError
+from gradmix.export import export_model, onnx_predict
+from gradmix.export.onnx_graph import Graph
+from gradmix.export.onnx_predict import read_pixels
 from gradmix.recognition import Recognizer, fit
+from tests.data.decoding.damage import damaged, whole_images
 from tests.training.tiny import CLASSES, SIDE, shape_image, tiny_images, tiny_recipe
 
 slow = pytest.mark.slow
@@ -93,7 +96,7 @@ def answers_without_torch(exported: Path, files: list[Path], no_torch: Path) -> 
 def assert_same(recognizer: Recognizer, chosen: Decision, files: list[Path], rows: list[Any]) -> None:
     """Score to 1e-4, nearest class, and label wherever the score is not that near to its threshold."""
     scores = chosen.scores(recognizer.outputs(recognizer.read(*files)))
-    limits = chosen.thresholds(len(recognizer.class_names))[scores.label]
+    limits = chosen.threshold.of(scores.label)
     both = zip(rows, scores.score.tolist(), scores.label.tolist(), limits.tolist(), strict=True)
     for (label, nearest, score), expected, near, limit in both:
         assert score == pytest.approx(expected, abs=1e-4)
@@ -104,7 +107,7 @@ def assert_same(recognizer: Recognizer, chosen: Decision, files: list[Path], row
 
 def check(recognizer: Recognizer, score: str, files: list[Path], out: Path, no_torch: Path) -> Decision:
     export_model(recognizer, out, score)
-    chosen = decision(recognizer, score)
+    chosen = (recognizer.with_detector(score) if score else recognizer).decision
     assert_same(recognizer, chosen, files, answers_without_torch(out, files, no_torch))
     return chosen
 
@@ -136,6 +139,41 @@ def test_the_command_and_the_example(
     assert one[0][2] == pytest.approx(rows[0][2], abs=1e-5)
 
 
+def test_the_example_refuses_a_damaged_image_in_one_line(tmp_path: Path) -> None:
+    """Of any kind of damage: Pillow raises errors of a dozen kinds, some of several lines or of none."""
+    random, refusals = np.random.default_rng(0), []
+    for number, whole in enumerate(whole_images().values()):
+        for broken in damaged(whole, 8, random):
+            file = tmp_path / f"{number}.img"
+            file.write_bytes(broken)
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    assert read_pixels(str(file), 16, 3).shape == (16, 16, 3)
+            except SystemExit as stop:
+                refusals.append(str(stop.code))
+    assert len(refusals) > 50
+    assert all(" cannot be read: " in line and len(line.splitlines()) == 1 for line in refusals)
+
+
+def test_the_example_as_a_script(tmp_path: Path) -> None:
+    """Broken images are found before the model is loaded, and without a traceback."""
+    (tmp_path / "predict.py").write_bytes(Path(onnx_predict.__file__).read_bytes())
+    (tmp_path / "settings.json").write_text('{"image_size": 16, "channels": 3}')
+    np.savez(tmp_path / "index.npz", class_names=np.array(["a"]))
+    (tmp_path / "broken.png").write_bytes(b"no image")
+
+    def stderr_of(*words: str) -> str:
+        command = [sys.executable, tmp_path / "predict.py", *words]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (1, "")
+        return done.stderr
+
+    assert stderr_of(str(tmp_path / "broken.png")).startswith(f"{tmp_path / 'broken.png'} cannot be read: ")
+    assert len(stderr_of("nowhere.png").splitlines()) == 1
+    assert "python predict.py a.jpg b.png" in stderr_of()
+
+
 @slow
 @pytest.mark.parametrize("score", ["knn:shifted", "knn:sum", "knn:softmax", "knn:none", "nno"])
 def test_scores_of_a_contrastive_model(
@@ -145,7 +183,7 @@ def test_scores_of_a_contrastive_model(
 
 
 @slow
-@pytest.mark.parametrize("score", ["", "msp", "entropy", "mls", "energy"])
+@pytest.mark.parametrize("score", ["", "msp", "entropy", "mls", "energy", "openmax", "osrci", "knn", "nno"])
 def test_scores_of_a_classifier(
     classifier: Recognizer, score: str, pictures: list[Path], tmp_path: Path, no_torch: Path
 ) -> None:
@@ -157,11 +195,11 @@ def test_scores_of_a_classifier(
 def test_enrolled_classes_and_thresholds_by_class(
     contrastive: Recognizer, pictures: list[Path], tmp_path: Path, no_torch: Path
 ) -> None:
-    taught = contrastive.enrolled("cross", tiny_images(4, ("cross",), seed=8)).recalibrated(per_class=True)
-    assert any(taught.head_start)
+    taught = contrastive.enroll("cross", tiny_images(4, ("cross",), seed=8)).recalibrate(per_class=True)
+    assert any(taught.decision.class_bias)
     assert len(taught.threshold.by_class) == 4
     check(taught, "", pictures, tmp_path / "taught", no_torch)
-    check(taught.forgotten("disc"), "", pictures, tmp_path / "less", no_torch)
+    check(taught.forget("disc"), "", pictures, tmp_path / "less", no_torch)
 
 
 @slow
@@ -170,9 +208,9 @@ def test_one_class_few_images_grey_and_a_threshold_that_rejects_nothing(
 ) -> None:
     recognizer = fit(tiny_images(4), tiny_recipe(max_steps=1, channels=1, k=3, false_reject=0.01))
     assert not recognizer.threshold.guaranteed
-    few = recognizer.enrolled("two", tiny_images(2, ("cross",)))  # fewer than k
+    few = recognizer.enroll("two", tiny_images(2, ("cross",)))  # fewer than k
     check(few, "", pictures, tmp_path / "few", no_torch)
-    check(recognizer.forgotten("bar").forgotten("disc"), "", pictures, tmp_path / "one", no_torch)
+    check(recognizer.forget("bar").forget("disc"), "", pictures, tmp_path / "one", no_torch)
 
 
 class Own(nn.Module):
@@ -208,6 +246,10 @@ class Untraceable(nn.Module):
         return x.flatten(1)[:, :4] * self.scale * (2.0 if float(x.sum()) > 0 else 1.0)
 
 
+def without_lengths(index: KNN) -> dict[str, Tensor]:
+    return {name: value for name, value in index.state().items() if name != "lengths"}
+
+
 def test_what_cannot_be_exported_is_one_line(
     contrastive: Recognizer, classifier: Recognizer, tmp_path: Path, refused: Refused, trained: Path
 ) -> None:
@@ -219,11 +261,13 @@ def test_what_cannot_be_exported_is_one_line(
         assert not list(tmp_path.glob("*out*"))
         assert not list(tmp_path.glob(".*"))
 
-    fails(contrastive, "mls", "score mls needs a classifier, which this model has not; use knn or nno")
-    fails(classifier, "nno", "trained by ce holds directions only")
-    fails(replace(classifier, calibration=None), "mls", "no held-out images to set it with")
-    fails(classifier.enrolled("cross", tiny_images(4, ("cross",))), "mls", "knows only the classes")
-    fails(contrastive, "mahalanobis", "no score 'mahalanobis'")
+    fails(contrastive, "mls", "detector 'mls' needs logits, and this network has no classifier .* knn or nno")
+    old = replace(classifier, index=KNN.from_state(without_lengths(classifier.index), {}))
+    fails(old, "nno", "made by an earlier version, holds directions only")
+    fails(replace(classifier, calibration=None), "energy", "no held-out images to set it with")
+    taught = classifier.with_detector("knn").enroll("cross", tiny_images(4, ("cross",)))
+    fails(taught, "mls", "knows only the classes")
+    fails(contrastive, "mahalanobis", "no detector 'mahalanobis'")
     with pytest.warns(UserWarning, match="nothing is rejected"):
         odd = OpenSetClassifier("frozen", backbone=Untraceable(), overrides={"image_size": SIDE}).fit(
             tiny_images(4)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gradmix.deploy import part_file
-from gradmix.deploy.part_file import PartFile
+from gradmix.batch import part_file
+from gradmix.batch.part_file import PartFile
 from gradmix.errors import UserError
 
 ABOUT = {"model": "m", "list of images": "l"}
@@ -80,6 +80,23 @@ def test_started_over_stopped_and_resumed(out: Path) -> None:
         part.append("c\n", {"rows": 1})
         part.finish()
     assert out.read_text() == "a\nb\nc\n"
+
+
+def test_killed_after_the_header_it_begins_anew(out: Path) -> None:
+    """A busy machine may take a second to get there, and then the header is on disk before any row."""
+    kept = [Path(f"{out}.part"), Path(f"{out}.part.json")]
+    with PartFile(out, ABOUT) as part:
+        part.append("header\n", {"rows": 0})
+        killed = [file.read_text() for file in kept]
+    assert killed[0] == "header\n"
+    for file, text in zip(kept, killed, strict=True):
+        file.write_text(text)
+    with PartFile(out, ABOUT) as part:
+        assert part.rows == 0
+        part.append("header\n", {"rows": 0})
+        part.append("row 0\n", {"rows": 1})
+        part.finish()
+    assert out.read_text() == "header\nrow 0\n"
 
 
 def test_damage_is_named(out: Path) -> None:

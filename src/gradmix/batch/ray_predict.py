@@ -1,9 +1,9 @@
-"""The same answers from a cluster: batches of file names go out over Ray Data, rows come back in order.
+"""Predict on a Ray cluster: batches of file names are sent with Ray Data, rows come back in order.
 
 The images must be reachable under the same paths on every node, and gradmix installed there. The model is put
-into Ray's object store once; each worker is a process with one core, that holds the model and answers whole
-batches, cut where a single process would cut them. The rows are gathered and written here, so that a file
-made by a cluster is resumed, checked and finished like any other.
+into Ray's object store once; each worker is a process with one core that holds the model and predicts whole
+batches, the same ones as a single process. This process writes the rows, so a file made by a cluster is
+resumed, checked and finished like any other.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ from typing import Any
 from ..errors import UserError
 from ..hub_file import MODEL_FILE
 from ..recognition import Recognizer, load, save
-from .decode_ahead import decoded
 from .inputs import Input, Inputs
-from .predict_file import Answering
-from .stream import Answer, answers_of, batch_size
+from .predict_file import BatchPredictor
+from .stream import Answer, choose_batch_size, decode_batch, predict_batch
 
-_SECONDS_TO_ANSWER = 10.0
-_MOST_BLOCKS = 2000  # Ray Data works on blocks of batches; many small ones spread the work evenly
+_CONNECT_TIMEOUT = 10.0  # seconds
+_MAX_BLOCKS = 2000  # Ray Data works on blocks of batches; many small ones spread the work evenly
 
 
-def answers_on_ray(address: str | None = None) -> Answering:
-    """Who answers for :func:`~.predict_file.predict_to_file`: the cluster at ``address``.
+def make_ray_predictor(address: str | None = None) -> BatchPredictor:
+    """Make the ``predictor`` for :func:`~.predict_file.predict_to_file` that uses the cluster at ``address``.
 
-    ``address`` as Ray knows it ("auto", "ray://host:10001", "host:6379"); None starts one on this machine,
+    ``address`` as Ray takes it ("auto", "ray://host:10001", "host:6379"); None starts one on this machine,
     with its cores, unless this process is connected to one already.
     """
     try:
@@ -41,20 +40,20 @@ def answers_on_ray(address: str | None = None) -> Answering:
     except ImportError:
         raise UserError("--ray needs the extra 'ray': pip install 'gradmix[ray]'") from None
 
-    def answering(recognizer: Recognizer, inputs: Inputs, first: int) -> Iterator[list[Answer]]:
+    def predict(recognizer: Recognizer, inputs: Inputs, first: int) -> Iterator[list[Answer]]:
         batches = [
             {"names": [item.name for item in batch], "paths": [str(item.path.absolute()) for item in batch]}
-            for batch in inputs.batches(batch_size(recognizer), first)
+            for batch in inputs.batches(choose_batch_size(recognizer), first)
         ]
         if not batches:
             return
-        with _connected(address), _ordered_and_quiet(), _in_one_line():
-            # In a list, for Ray would fetch a bare reference before it starts a worker.
-            stored = [ray.put(_content(recognizer))]
+        with _connect(address), _configure_ray_data(), _translate_errors():
+            # In a list, because Ray fetches a bare reference before it starts a worker.
+            stored = [ray.put(_pack_model(recognizer))]
             resources: Any = ray.cluster_resources()  # type: ignore[no-untyped-call]
             cores = max(1, int(resources.get("CPU", 1)))
             worker: Any = _Worker  # a class, of which Ray makes one instance in each process
-            found = ray.data.from_items(batches, override_num_blocks=min(len(batches), _MOST_BLOCKS)).map(
+            found = ray.data.from_items(batches, override_num_blocks=min(len(batches), _MAX_BLOCKS)).map(
                 worker,
                 fn_constructor_args=(stored,),
                 compute=ray.data.ActorPoolStrategy(min_size=1, max_size=min(cores, len(batches))),
@@ -63,11 +62,11 @@ def answers_on_ray(address: str | None = None) -> Answering:
             for row in found.iter_rows():
                 yield [Answer(*fields) for fields in json.loads(row["answers"])]
 
-    return answering
+    return predict
 
 
-def _content(recognizer: Recognizer) -> bytes:
-    """A model file of this very recognizer, without pictures: the one on disk may have changed since."""
+def _pack_model(recognizer: Recognizer) -> bytes:
+    """Return a model file of this recognizer, without pictures; the one on disk may have changed since."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, MODEL_FILE)
         save(recognizer.without_pictures(), file)
@@ -75,28 +74,28 @@ def _content(recognizer: Recognizer) -> bytes:
 
 
 class _Worker:
-    """One process of the cluster."""
+    """One process of the cluster: holds the model, predicts batches."""
 
     def __init__(self, stored: list[Any]) -> None:
         import ray
         import torch
 
-        torch.set_num_threads(1)  # its share of the machine
+        torch.set_num_threads(1)  # as many as the cores that Ray gives it
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, MODEL_FILE)
             file.write_bytes(ray.get(stored[0]))
             self.recognizer = load(file)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, str]:
-        views = self.recognizer.recipe.views
+        images = self.recognizer.image_format
         inputs = [Input(name, Path(path)) for name, path in zip(batch["names"], batch["paths"], strict=True)]
-        rows = answers_of(self.recognizer, decoded(inputs, views.image_size, views.channels))
+        rows = predict_batch(self.recognizer, decode_batch(inputs, images.size, images.channels))
         return {"answers": json.dumps(rows)}
 
 
 @contextmanager
-def _connected(address: str | None) -> Iterator[None]:
-    """In a cluster; one that was there before stays connected."""
+def _connect(address: str | None) -> Iterator[None]:
+    """Connect to the cluster while the block runs; an existing connection is used and kept."""
     import ray
 
     if ray.is_initialized():
@@ -105,26 +104,28 @@ def _connected(address: str | None) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     own: dict[str, Any] = {"include_dashboard": False} if address is None else {"address": address}
     try:
-        _knock(address)
+        _check_reachable(address)
         ray.init(**own, logging_level=logging.ERROR, log_to_driver=False)
-    except Exception as error:  # Ray has errors of its own, and passes on those of the network
-        raise UserError(f"no Ray cluster at {address or 'this machine'} ({_reason(error)})") from error
+    except Exception as error:  # Ray raises its own errors and those of the network
+        raise UserError(
+            f"no Ray cluster at {address or 'this machine'} ({_describe_error(error)})"
+        ) from error
     try:
         yield
     finally:
         ray.shutdown()
 
 
-def _knock(address: str | None) -> None:
-    """Raise at once if nobody answers at host:port; Ray itself would try for minutes, and print about it."""
+def _check_reachable(address: str | None) -> None:
+    """Raise OSError at once if host:port does not accept connections; Ray would retry for minutes."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
-        socket.create_connection((host, int(port)), timeout=_SECONDS_TO_ANSWER).close()
+        socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT).close()
 
 
 @contextmanager
-def _ordered_and_quiet() -> Iterator[None]:
-    """Rows in the order of the inputs; the bar is gradmix's own."""
+def _configure_ray_data() -> Iterator[None]:
+    """Keep rows in the order of the inputs, and hide Ray's own bars and logs, while the block runs."""
     import ray.data
 
     context, logger = ray.data.DataContext.get_current(), logging.getLogger("ray.data")
@@ -139,18 +140,19 @@ def _ordered_and_quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _in_one_line() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
+    """Raise a UserError of one line where a worker failed."""
     from ray.exceptions import RayError
 
     try:
         yield
     except RayError as error:
-        raise UserError(f"a Ray worker failed: {_reason(error)}") from error
+        raise UserError(f"a Ray worker failed: {_describe_error(error)}") from error
 
 
-def _reason(error: BaseException) -> str:
-    """The last line of the innermost cause that says something: a worker's error is a whole traceback."""
-    said, cause = type(error).__name__, error.__cause__ or error
+def _describe_error(error: BaseException) -> str:
+    """Return the last line of the innermost cause with a message; a worker's error is a whole traceback."""
+    message, cause = type(error).__name__, error.__cause__ or error
     for link in (error, cause, cause.__cause__ or cause):
-        said = str(link).strip() or said
-    return said.splitlines()[-1][:300]
+        message = str(link).strip() or message
+    return message.splitlines()[-1][:300]

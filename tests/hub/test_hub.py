@@ -16,12 +16,12 @@ from safetensors import safe_open
 
 from gradmix import OpenSetClassifier
 from gradmix.cli import main
-from gradmix.deploy.hub_push import _evaluation, push_model
-from gradmix.deploy.model_card import model_card
 from gradmix.errors import UserError
-from gradmix.hub_file import HubAddress, hub_address
+from gradmix.hub.hub_push import _read_evaluation, push_model
+from gradmix.hub.model_card import make_model_card
+from gradmix.hub_file import HubAddress, parse_hub_address
 from gradmix.recognition import load
-from tests.deploy.local_hub import TOKEN, LocalHub
+from tests.hub.local_hub import TOKEN, LocalHub
 from tests.training.tiny import CLASSES
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -69,7 +69,7 @@ def test_given_and_got(
     assert load(uploaded).class_names == CLASSES
     with safe_open(uploaded / "model.safetensors", framework="pt") as model:
         assert not [name for name in model.keys() if name.startswith("gallery.")]  # noqa: SIM118 - no dict
-    assert yaml.safe_load((uploaded / "recipe.yaml").read_text()) == load(run).recipe.flat()
+    assert yaml.safe_load((uploaded / "recipe.yaml").read_text()) == dict(load(run).recipe)
     card = (uploaded / "README.md").read_text()
     auroc = json.loads((run / "evaluation.json").read_text())["metrics"]["knn"]["auroc"]
     assert f"| AUROC | {100 * auroc:.1f} |" in card
@@ -149,14 +149,14 @@ def test_mistakes_are_one_line(gradmix: Run, hub: LocalHub, run: Path, trained: 
 
 
 def test_addresses() -> None:
-    assert hub_address("hf://a/b") == hub_address(Path("hf://a/b")) == HubAddress("a/b")
-    assert hub_address("hub:a/b@1.0") == HubAddress("a/b", "1.0")
+    assert parse_hub_address("hf://a/b") == parse_hub_address(Path("hf://a/b")) == HubAddress("a/b")
+    assert parse_hub_address("hub:a/b@1.0") == HubAddress("a/b", "1.0")
     assert str(HubAddress("a/b", "c0ffee")) == "hf://a/b@c0ffee"
     for path in ("runs/hf", "/hf://a/b", Path("model.safetensors"), "hf"):
-        assert hub_address(path) is None
+        assert parse_hub_address(path) is None
     for odd in ("hf://a", "hf://a/b/c", "hf://", "hf://a b/c", "hf:///../x"):
         with pytest.raises(UserError, match="is no repository of the Hub; give owner/name"):
-            hub_address(odd)
+            parse_hub_address(odd)
 
 
 def test_mistakes_before_the_hub_is_asked(run: Path, refused: Callable[..., str]) -> None:
@@ -174,31 +174,46 @@ def test_without_the_extra(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_card_holds_together_whatever_the_classes_are_called(run: Path) -> None:
     odd = replace(load(run), class_names=("a|b", "# *c*", "<script>"))
-    card = model_card(odd, "me/odd")
+    card = make_model_card(odd, "me/odd")
     assert r"a\|b, \# \*c\*, \<script\>" in card
     assert yaml.safe_load(card.split("---")[1])["library_name"] == "gradmix"
     assert "license" not in card.split("---")[1]  # it is the owner's to choose
     assert "## Measured" not in card
     many = replace(odd, class_names=tuple(f"class {i}" for i in range(200)))
-    assert "class 99 and 100 more" in model_card(many, "me/odd")
+    assert "class 99 and 100 more" in make_model_card(many, "me/odd")
+
+
+def test_the_header_tells_the_hub_what_was_measured(run: Path) -> None:
+    measured = {
+        "metrics": {"knn": {"auroc": 0.912, "dtacc": 0.8}},
+        "test": "mnist, trial 0",
+        "split": "c0ffee",
+    }
+    header = yaml.safe_load(make_model_card(load(run), "me/x", measured).split("---")[1])
+    assert header["pipeline_tag"] == "image-classification"
+    assert header["tags"] == ["open-set-recognition", "image-classification"]
+    (index,) = header["model-index"]
+    (result,) = index["results"]
+    assert (index["name"], result["dataset"]) == ("x", {"type": "mnist", "name": "mnist, trial 0"})
+    assert result["metrics"] == [{"type": "roc_auc", "value": 91.2, "name": "AUROC"}]
 
 
 def test_a_card_names_protocols_and_no_folders(run: Path) -> None:
     measured = {"metrics": {"knn": {"auroc": 0.9}}, "known test images": 5, "unknown test images": 4}
-    card = model_card(load(run), "me/x", measured | {"test": "acme/photos and acme/others"})
+    card = make_model_card(load(run), "me/x", measured | {"test": "acme/photos and acme/others"})
     assert "acme" not in card
     assert "On images of the owner's: 5 known and 4 unknown images, per cent." in card
     of_protocol = measured | {"test": "mnist, trial 0 (arpl_2020)", "split": "c0ffee"}
-    assert r"On mnist, trial 0 (arpl\_2020): 5 known" in model_card(load(run), "me/x", of_protocol)
+    assert r"On mnist, trial 0 (arpl\_2020): 5 known" in make_model_card(load(run), "me/x", of_protocol)
 
 
 def test_numbers_of_a_model_that_has_changed_are_left_out(run: Path) -> None:
     file, measured = run / "model.safetensors", run / "evaluation.json"
-    assert _evaluation(file) == (None, "")
+    assert _read_evaluation(file) == (None, "")
     found = {"metrics": {"knn": {"auroc": 0.9}}}
     measured.write_text(json.dumps(found))
-    assert _evaluation(file) == (found, "")
+    assert _read_evaluation(file) == (found, "")
     os.utime(measured, ns=(0, file.stat().st_mtime_ns - 1))
-    nothing, note = _evaluation(file)
+    nothing, note = _read_evaluation(file)
     assert nothing is None
     assert note == f"{measured} is older than the model and not in the card; run: gradmix evaluate"

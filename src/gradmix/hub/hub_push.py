@@ -1,4 +1,4 @@
-"""Give a model to the Hugging Face Hub: its file, its recipe, a card, and nothing else."""
+"""Upload a model to the Hugging Face Hub: its file, its recipe, a card, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from .. import __version__
 from ..errors import UserError, first_line
-from ..hub_file import MODEL_FILE, NEEDS, checked_repo, quiet_client
+from ..hub_file import MODEL_FILE, NEEDS, check_repo, quiet_client
 from ..recognition import save
 from ..recognition.model_file import load_with_notes, model_path
-from .model_card import model_card
+from .model_card import make_model_card
 
 CARD = "README.md"
 
 
 @dataclass(frozen=True)
-class Pushed:
-    """The commit's name, whether a card that was there was left as it is, and what was wrong with the new."""
+class PushResult:
+    """The commit, whether an existing card was kept, and a note on numbers left out of a new card."""
 
     revision: str
     kept_card: bool
@@ -31,14 +33,14 @@ class Pushed:
 
 def push_model(
     model: str | Path, repo: str, *, private: bool = False, pictures: bool = False, new_card: bool = False
-) -> Pushed:
+) -> PushResult:
     """Upload ``model`` (a run folder or a model file) to ``repo`` (owner/name) in one commit.
 
-    ``private``: refused if the repository is there and public. ``pictures``: with the small pictures and
-    file names of the training images, which are left out otherwise. A card that is there is kept (its
-    owner may have written a licence into it), unless ``new_card``.
+    ``private``: refused if the repository exists and is public. ``pictures``: include the small pictures and
+    file names of the training images. An existing card is kept, because its owner may have written a
+    license into it, unless ``new_card``.
     """
-    checked_repo(repo)
+    check_repo(repo)
     try:
         from huggingface_hub import CommitOperationAdd, HfApi
     except ImportError:
@@ -48,7 +50,7 @@ def push_model(
     if not pictures:
         recognizer = recognizer.without_pictures()
     api = HfApi(library_name="gradmix", library_version=__version__)
-    with tempfile.TemporaryDirectory() as folder, _in_one_line(repo), quiet_client():
+    with tempfile.TemporaryDirectory() as folder, _translate_errors(repo), quiet_client():
         save(recognizer, Path(folder, MODEL_FILE), notes)
         api.create_repo(repo, private=private or None, exist_ok=True)
         if private and not api.model_info(repo).private:
@@ -56,23 +58,27 @@ def push_model(
         kept_card = not new_card and api.file_exists(repo, CARD)
         content: dict[str, Path | bytes] = {MODEL_FILE: Path(folder, MODEL_FILE)}
         note = ""
-        content["recipe.yaml"] = recognizer.recipe.to_yaml().encode()
+        content["recipe.yaml"] = yaml.safe_dump(
+            dict(recognizer.recipe), sort_keys=False, allow_unicode=True
+        ).encode()
         if not kept_card:
-            evaluation, note = _evaluation(file)
-            content[CARD] = model_card(recognizer, repo, evaluation).encode()
+            evaluation, note = _read_evaluation(file)
+            content[CARD] = make_model_card(recognizer, repo, evaluation).encode()
         additions = [CommitOperationAdd(name, what) for name, what in content.items()]
         done = api.create_commit(repo, additions, commit_message=f"Model by gradmix {__version__}")
-    return Pushed(str(done.oid), kept_card, note)
+    return PushResult(str(done.oid), kept_card, note)
 
 
-def _evaluation(file: Path) -> tuple[dict[str, Any] | None, str]:
-    """What ``gradmix evaluate`` left in the run, if it was measured; or why it is left out of the card."""
+def _read_evaluation(file: Path) -> tuple[dict[str, Any] | None, str]:
+    """Return what ``gradmix evaluate`` wrote into the run, or None and why it is left out of the card."""
     measured = file.parent / "evaluation.json"
     try:
         found: dict[str, Any] = json.loads(measured.read_text(encoding="utf-8"))
         if not found["metrics"]:
             return None, ""
-        if measured.stat().st_mtime_ns < file.stat().st_mtime_ns:  # calibrated, or a class more or less
+        if (
+            measured.stat().st_mtime_ns < file.stat().st_mtime_ns
+        ):  # since then calibrated, enrolled or forgotten
             return None, f"{measured} is older than the model and not in the card; run: gradmix evaluate"
         return found, ""
     except (OSError, ValueError, KeyError, TypeError):
@@ -80,13 +86,13 @@ def _evaluation(file: Path) -> tuple[dict[str, Any] | None, str]:
 
 
 @contextmanager
-def _in_one_line(repo: str) -> Iterator[None]:
-    """What the Hub's client raises, as one line with the way out."""
+def _translate_errors(repo: str) -> Iterator[None]:
+    """Turn errors of the Hub's client into a UserError of one line that says what to do."""
     try:
         yield
     except UserError:
         raise
-    except Exception as error:  # errors of its own, of the network, of the system
+    except Exception as error:  # the client's own, the network's, the system's
         status = getattr(getattr(error, "response", None), "status_code", None)
         if status in (401, 403) or type(error).__name__ == "LocalTokenNotFoundError":
             raise UserError(

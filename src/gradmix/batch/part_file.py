@@ -1,8 +1,8 @@
-"""A file that is filled over hours: kept through a kill, and seen under its own name only when it is whole.
+"""A file that is written over hours, survives a kill, and gets its name only when it is complete.
 
-``answers.csv.part`` grows; ``answers.csv.part.json`` beside it says how much of it counts, and for what it
-was begun. It is replaced after the bytes it speaks of have reached the disk. So whatever moment the work
-ends at, what counts is whole rows: going on cuts the rest off, a torn line with it.
+Rows go to ``answers.csv.part``. The journal ``answers.csv.part.json`` records how many of its bytes are
+valid, and for which model and inputs they were written; it is replaced only after these bytes are on disk.
+So at any moment the valid part is whole rows: resuming cuts off the rest, including a torn line.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ..data.cache_folder import sync_folder
 from ..errors import UserError
+from ..files import sync_folder
 
 try:
     import fcntl
-except ImportError:  # Windows: there, that two processes do not fill the same file is up to the user
+except ImportError:  # Windows: there, nothing stops two processes from writing the same file
     fcntl = None  # type: ignore[assignment]
 
 _SECONDS_BETWEEN_SYNCS = 1.0
 
 
 class PartFile:
-    """``about`` says what the file is of; a part begun for something else is refused, not mixed in.
+    """A partly written file. ``about`` identifies its content; a part of other content is refused.
 
-    ``counts`` are numbers that go with the content, whatever the caller counts; ``rows`` is one of them.
+    ``counts`` are totals over the content, kept in the journal; ``rows`` is one of them.
     """
 
     def __init__(self, out: Path, about: Mapping[str, str], force: bool = False) -> None:
@@ -39,7 +39,10 @@ class PartFile:
         self.journal = out.with_name(out.name + ".part.json")
         self.about = dict(about)
         self.counts: dict[str, int] = {}
-        self._counted = 0, self.counts  # bytes, and what is in them: one assignment, which nothing can tear
+        self._committed = (
+            0,
+            self.counts,
+        )  # bytes and their counts: one assignment, so they always agree
         self._failed = False
         self._force = force
         self._synced = time.monotonic()
@@ -55,8 +58,8 @@ class PartFile:
         except OSError as error:
             raise UserError(f"could not write {self.part}: {error.strerror}") from error
         try:
-            self._refuse_a_second_writer()
-            self._go_on()
+            self._lock()
+            self._resume()
         except BaseException:
             self._file.close()
             raise
@@ -71,9 +74,9 @@ class PartFile:
             if self.rows and not self._failed:
                 self.sync()
         finally:
-            with suppress(OSError):  # a full disk, of which was spoken already
+            with suppress(OSError):  # the disk was full, which has been reported
                 self._file.close()
-        if not self.rows:  # nothing to go on with
+        if not self.rows:  # nothing to resume
             for left_over in (self.part, self.journal):
                 left_over.unlink(missing_ok=True)
 
@@ -82,21 +85,21 @@ class PartFile:
         return self.counts.get("rows", 0)
 
     def append(self, text: str, counts: Mapping[str, int]) -> None:
-        """Add whole rows, and to the counts."""
-        with self._complaining():
+        """Append whole rows, and add to the counts."""
+        with self._translate_errors():
             self._file.write(text.encode())
         names = dict.fromkeys((*self.counts, *counts))
         self.counts = {name: self.counts.get(name, 0) + counts.get(name, 0) for name in names}
-        self._counted = self._file.tell(), self.counts
+        self._committed = self._file.tell(), self.counts
         if time.monotonic() - self._synced > _SECONDS_BETWEEN_SYNCS:
             self.sync()
 
     def sync(self) -> None:
-        """Make what was added outlive a kill or a power cut."""
-        n_bytes, counts = self._counted
+        """Write to disk what was appended, so that it survives a kill or a power cut."""
+        n_bytes, counts = self._committed
         state = {"about": self.about, "counts": counts, "bytes": n_bytes}
-        new = self.journal.with_name(self.journal.name + ".new")  # one name, so that a kill leaves one file
-        with self._complaining():
+        new = self.journal.with_name(self.journal.name + ".new")  # a fixed name: kills leave one file at most
+        with self._translate_errors():
             self._file.flush()
             os.fsync(self._file.fileno())
             new.write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
@@ -104,21 +107,21 @@ class PartFile:
         self._synced = time.monotonic()
 
     def finish(self, convert: Callable[[Path, Path], None] | None = None) -> None:
-        """Give the file its name; ``convert(part, new)`` first, if it is to be something else than lines."""
+        """Rename the part to ``out``, after ``convert(part, new)`` if the format is not lines."""
         self.sync()
         self._file.close()
-        whole = self.part
+        complete = self.part
         if convert is not None:
-            whole = self.out.with_name(self.out.name + ".part.new")
-            convert(self.part, whole)
-        os.replace(whole, self.out)
+            complete = self.out.with_name(self.out.name + ".part.new")
+            convert(self.part, complete)
+        os.replace(complete, self.out)
         sync_folder(self.out.parent)
         for left_over in (self.part, self.journal):
             left_over.unlink(missing_ok=True)
 
     @contextmanager
-    def _complaining(self) -> Iterator[None]:
-        """Name the file that cannot be written; what counted before still does."""
+    def _translate_errors(self) -> Iterator[None]:
+        """Raise a UserError that names the file; what was written before stays valid."""
         try:
             yield
         except OSError as error:
@@ -127,25 +130,27 @@ class PartFile:
                 f"could not write {self.part}: {error.strerror or error}; the same command goes on from there"
             ) from error
 
-    def _refuse_a_second_writer(self) -> None:
+    def _lock(self) -> None:
+        """Raise a UserError if another process writes the same part."""
         busy = UserError(f"another process is writing {self.part}; wait for it, or stop it")
         if fcntl is not None:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise busy from None
-            # The other may have finished, and moved the file, between opening it here and the lock.
+            # The other process may have finished and renamed the file after it was opened here.
             if not self.part.exists() or not os.path.samestat(
                 os.fstat(self._file.fileno()), self.part.stat()
             ):
                 raise busy
 
-    def _go_on(self) -> None:
-        """Cut the part back to what counts."""
+    def _resume(self) -> None:
+        """Cut the part back to its valid bytes, and restore the counts."""
         state = None if self._force else self._read_journal()
-        if state is None:
+        # Without a row there is nothing to go on with, and who writes a header first will write it again.
+        if state is None or not state["counts"]["rows"]:
             self._file.truncate(0)
-            self._file.seek(0)  # else what is added would be counted from the old end
+            self._file.seek(0)  # else tell() would count from the old end
             return
         for what, value in self.about.items():
             if state["about"].get(what) != value:
@@ -155,14 +160,14 @@ class PartFile:
         self._file.truncate(state["bytes"])
         self._file.seek(0, os.SEEK_END)
         self.counts = {name: int(number) for name, number in state["counts"].items()}
-        self._counted = state["bytes"], self.counts
+        self._committed = state["bytes"], self.counts
 
     def _read_journal(self) -> dict[str, Any] | None:
         try:
             state = json.loads(self.journal.read_text(encoding="utf-8"))
-            whole = isinstance(state["bytes"], int) and {"rows"} <= state["counts"].keys()
-            return state if whole and isinstance(state["about"], dict) else None
+            valid = isinstance(state["bytes"], int) and {"rows"} <= state["counts"].keys()
+            return state if valid and isinstance(state["about"], dict) else None
         except FileNotFoundError:
-            return None  # stopped before anything counted
+            return None  # stopped before the first sync
         except (ValueError, KeyError, TypeError, AttributeError):
             raise UserError(f"{self.journal} is damaged; --force starts over") from None

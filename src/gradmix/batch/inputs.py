@@ -1,8 +1,8 @@
-"""Which images are to be answered for, in which order: a list on disk, for it may be longer than memory.
+"""The list of images to predict, in order. It is kept on disk, because it may be larger than memory.
 
-It is made before the first image is read, so that their number is known, that a list from a pipe can be
-walked like any other, and that files which come or go meanwhile change nothing. ``digest`` names the list:
-work that was stopped goes on only where it is the same.
+The list is complete before the first image is read: their number is known, a list from a pipe can be read
+twice, and files that appear or vanish meanwhile change nothing. ``digest`` identifies the list: an
+interrupted prediction resumes only with the same one.
 """
 
 from __future__ import annotations
@@ -19,24 +19,23 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
-from ..data.archives import is_archive, unpacked
-from ..data.readers.image_files import is_hidden, is_image_name
+from ..data import is_archive, is_hidden, is_image_name, unpack_archive
 from ..errors import UserError
 
 
 @dataclass(frozen=True)
 class Input:
-    """An image to answer for: what it is called in the answers (always valid UTF-8), and its file."""
+    """An image to predict: its name in the answers (always valid UTF-8), and its file."""
 
     name: str
     path: Path
 
 
 class Inputs:
-    """The images of files, folders and archives, or of a list; one reader at a time."""
+    """The images of files, folders and archives, or of a list. Only one reader at a time."""
 
     def __init__(self, found: Iterable[Input]) -> None:
-        self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as this object
+        self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this object
         weakref.finalize(self, _close, self._file)
         digest = hashlib.sha256()
         self.count = 0
@@ -50,7 +49,7 @@ class Inputs:
         self.digest = digest.hexdigest()
 
     def _write(self, line: bytes) -> None:
-        """Add to the list; nothing flushes."""
+        """Append a line to the list; an empty one flushes."""
         try:
             self._file.write(line) if line else self._file.flush()
         except OSError as error:
@@ -60,24 +59,24 @@ class Inputs:
             ) from error
 
     @staticmethod
-    def of_paths(paths: Sequence[Path]) -> Inputs:
-        """Files as given, folders and archives searched through, each sorted by path."""
-        for path in paths:  # all of them first: a misspelt one should not wait for the others
+    def from_paths(paths: Sequence[Path]) -> Inputs:
+        """List files as given, and the images in folders and archives, sorted by path."""
+        for path in paths:  # before any is searched: report a misspelt path at once
             if not path.exists():
                 raise UserError(f"no such file or folder: {path}")
-        return Inputs(item for path in paths for item in _below(path))
+        return Inputs(item for path in paths for item in _find_images(path))
 
     @staticmethod
-    def of_lines(lines: Iterable[bytes], where: str) -> Inputs:
-        """One file a line; one that is not there is an unreadable image, not a mistake."""
+    def from_lines(lines: Iterable[bytes], where: str) -> Inputs:
+        """Read one file name per line; a missing file is an unreadable image, not an error."""
         names = (os.fsdecode(line.rstrip(b"\r\n")) for line in lines)
-        inputs = Inputs(Input(_shown(name), Path(name)) for name in names if name)
+        inputs = Inputs(Input(_to_utf8(name), Path(name)) for name in names if name)
         if not inputs.count:
-            raise UserError(f"{where} names no images; give one file a line")
+            raise UserError(f"{where} names no images; give one file per line")
         return inputs
 
     def batches(self, size: int, first: int = 0) -> Iterator[list[Input]]:
-        """All from number ``first`` on, ``size`` at a time."""
+        """Yield the inputs from number ``first`` on, ``size`` at a time."""
         self._file.seek(0)
         lines = islice(self._file, first, None)
         while some := list(islice(lines, size)):
@@ -85,12 +84,12 @@ class Inputs:
 
 
 def _close(file: IO[bytes]) -> None:
-    with suppress(OSError):  # of a disk that was full: that was said before
+    with suppress(OSError):  # the disk was full, which has been reported
         file.close()
 
 
-def images_below(folder: str) -> Iterator[str]:
-    """The paths of :func:`~gradmix.data.readers.image_files.images_under`, holding one folder at a time."""
+def walk_images(folder: str) -> Iterator[str]:
+    """Yield what :func:`~gradmix.data.readers.image_files.find_images` lists, with one folder in memory."""
     try:
         with os.scandir(folder) as entries:
             found = sorted((entry.name, entry.is_dir(), entry.is_symlink()) for entry in entries)
@@ -100,30 +99,30 @@ def images_below(folder: str) -> Iterator[str]:
         path = os.path.join(folder, name)  # noqa: PTH118 - a Path for each of a million would take longer
         if is_folder:
             if not is_hidden(name) and not is_link:
-                yield from images_below(path)
+                yield from walk_images(path)
         elif is_image_name(name):
             yield path
 
 
-def _below(path: Path) -> Iterator[Input]:
+def _find_images(path: Path) -> Iterator[Input]:
     archive = path.is_file() and is_archive(path)
     if not archive and not path.is_dir():
-        yield Input(_shown(str(path)), path)
+        yield Input(_to_utf8(str(path)), path)
         return
-    folder = str(unpacked(path)) if archive else str(path)
+    folder = str(unpack_archive(path)) if archive else str(path)
     empty = True
-    for found in images_below(folder):
+    for found in walk_images(folder):
         empty = False
         name = str(path / found[len(folder) + 1 :]) if archive else str(Path(found))
-        yield Input(_shown(name), Path(found))
+        yield Input(_to_utf8(name), Path(found))
     if empty:
         raise UserError(f"no images in {path}")
 
 
-def _shown(name: str) -> str:
-    """A file's name as valid UTF-8; bytes that are not become escapes.
+def _to_utf8(name: str) -> str:
+    """Return a file name as valid UTF-8, with escapes for the other bytes.
 
-    >>> _shown("gr\\udcfcn.png") == r"gr\\udcfcn.png"
+    >>> _to_utf8("gr\\udcfcn.png") == r"gr\\udcfcn.png"
     True
     """
     return name.encode("utf-8", "backslashreplace").decode()

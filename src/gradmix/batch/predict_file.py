@@ -1,0 +1,89 @@
+"""Predict any number of images into one file, and resume after interruptions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..detection import UNKNOWN_NAME
+from ..errors import UserError
+from ..progress import progress
+from ..recognition import Recognizer
+from ..recognition.model_file import identity, load, model_path
+from .answer_formats import choose_format, write_parquet
+from .inputs import Inputs
+from .part_file import PartFile
+from .stream import Answer, predict_batches
+
+FORMAT = "1"  # of the rows; a part of another format is not resumed
+BatchPredictor = Callable[[Recognizer, Inputs, int], Iterator[list[Answer]]]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The number of rows in the file by kind; ``resumed`` is how many an earlier call had written."""
+
+    images: int
+    unknown: int
+    unreadable: int
+    resumed: int
+
+
+def predict_to_file(
+    model: str | Path,
+    inputs: Inputs,
+    out: Path,
+    *,
+    force: bool = False,
+    predictor: BatchPredictor = predict_batches,
+    detector: str = "",
+) -> Summary:
+    """Write one row per input, in order, to ``out``: .csv, .jsonl or .parquet.
+
+    Rows go to ``out``.part, which is renamed when it is complete. Called again after an interruption, it
+    resumes where it stopped, and ends in the same bytes. Another model or list of images is then refused;
+    ``force`` starts over. ``predictor``: this process (default) or a cluster (:func:`make_ray_predictor`).
+    ``detector``: decide by another score than the model's own.
+    """
+    row_format = choose_format(out)
+    recognizer, digest = _load_and_hash(model)
+    if detector:
+        recognizer = recognizer.with_detector(detector)
+    about = {"model": digest, "list of images": inputs.digest, "version": FORMAT}
+    about |= {"detector": detector} if detector else {}
+    with PartFile(out, about, force) as part, progress("naming images", inputs.count) as advance:
+        resumed = part.rows
+        advance(resumed)
+        if not resumed:
+            part.append(row_format.header, {"rows": 0})
+        for rows in predictor(recognizer, inputs, resumed):
+            part.append(row_format.format_rows(rows), _count(rows))
+            advance(len(rows))
+        part.finish(write_parquet if out.suffix.lower() == ".parquet" else None)
+        counts = part.counts
+    return Summary(counts["rows"], counts.get("unknown", 0), counts.get("unreadable", 0), resumed)
+
+
+def _count(rows: list[Answer]) -> dict[str, int]:
+    return {
+        "rows": len(rows),
+        "unknown": sum(row.label == UNKNOWN_NAME for row in rows),
+        "unreadable": sum(row.error is not None for row in rows),
+    }
+
+
+def _load_and_hash(model: str | Path) -> tuple[Recognizer, str]:
+    """Return the model, and the hash of the file that it was read from."""
+    file = model_path(model)
+    before = identity(file)
+    recognizer, digest = load(file), _hash_file(file)
+    if identity(file) != before:
+        raise UserError(f"{file} is being changed; run this again when that is done")
+    return recognizer, digest
+
+
+def _hash_file(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
