@@ -18,12 +18,13 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from gradmix.recognition import fit, save
-from gradmix.serve.app import create_app
-from gradmix.serve.desk import Desk
 from gradmix.serve.limits import Limits
+from gradmix.serve.server import create_app
+from gradmix.serve.service import ModelService
 from tests.training.tiny import shape_image, tiny_images, tiny_recipe
 
 TOKEN = "correct-horse"
+ATTACK_SIDE = 5600  # just below the limit of pixels per image
 File = tuple[str, tuple[str, bytes, str]]
 
 
@@ -71,11 +72,11 @@ def served(model: Path) -> Iterator[Callable[..., TestClient]]:
     def make(
         token: str | None = None, limits: Limits | None = None, page: bool = False, **options: object
     ) -> TestClient:
-        desk = Desk(model, limits or Limits(rate=0), token)
-        _, gate = create_app(desk, page=page, **options)  # type: ignore[arg-type]
-        client = TestClient(gate, base_url="http://127.0.0.1", raise_server_exceptions=False)
+        service = ModelService(model, limits or Limits(rate=0), token)
+        _, guard = create_app(service, page=page, **options)  # type: ignore[arg-type]
+        client = TestClient(guard, base_url="http://127.0.0.1", raise_server_exceptions=False)
         client.__enter__()
-        client.desk = desk  # type: ignore[attr-defined]
+        client.service = service  # type: ignore[attr-defined]
         entered.append(client)
         return client
 
@@ -85,8 +86,13 @@ def served(model: Path) -> Iterator[Callable[..., TestClient]]:
 
 
 @contextmanager
-def server_process(model: Path, *words: str, token: str | None = None) -> Iterator[tuple[int, int]]:
-    """``gradmix serve`` as a process: (port, its id). It must end with 0, and say nothing on stderr."""
+def server_process(
+    model: Path, *words: str, token: str | None = None, says: str = ""
+) -> Iterator[tuple[int, int]]:
+    """``gradmix serve`` as a process: (port, its id). It must end with 0.
+
+    Every line on stderr, if there is any, must match ``says``.
+    """
     environment = os.environ | ({"GRADMIX_TOKEN": token} if token else {})
     with open(model.with_suffix(".stderr"), "w+") as errors:
         server = subprocess.Popen(
@@ -104,9 +110,10 @@ def server_process(model: Path, *words: str, token: str | None = None) -> Iterat
             yield int(found[1]), server.pid
         finally:
             server.terminate()
-            code = server.wait(60)
+            code = server.wait(300)
     assert code == 0
-    assert Path(errors.name).read_text() == ""
+    lines = Path(errors.name).read_text().splitlines()
+    assert [line for line in lines if not says or not re.search(says, line)] == []
 
 
 def resident_megabytes(pid: int) -> float:
@@ -115,3 +122,8 @@ def resident_megabytes(pid: int) -> float:
     found = re.search(r"VmRSS:\s+(\d+) kB", status)
     assert found, status
     return int(found[1]) / 1024
+
+
+def webp(side: int) -> bytes:
+    """Return a black square of few bytes and many pixels."""
+    return encoded(np.zeros((side, side, 3), dtype=np.uint8), "WEBP", quality=1, method=0)

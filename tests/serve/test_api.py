@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import errno
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from fastapi.testclient import TestClient
 
 from gradmix.recognition import load, update_model
 from gradmix.serve.limits import Limits
-from tests.serve.conftest import TOKEN, files, png_of, shapes
+from tests.data.decoding.damage import damaged_avif
+from tests.serve.conftest import ATTACK_SIDE, TOKEN, files, png_of, shapes, webp
 from tests.training.tiny import CLASSES, tiny_images
 
 Served = Callable[..., TestClient]
@@ -35,7 +37,7 @@ def refused(response: Any, status: int) -> str:
 def test_predict(served: Served, model: Path) -> None:
     sent = [*shapes("bar", 2), *shapes("disc", 1), *files(b"no image")]
     answer = served().post("/v1/predict", files=sent).json()
-    *verdicts, bad = answer["images"]
+    *rows, bad = answer["images"]
     assert answer["model"] == 1
     expected = load(model).read  # the library, from the same bytes
     folder = model.parent / "sent"
@@ -43,9 +45,9 @@ def test_predict(served: Served, model: Path) -> None:
     for i, (_, (_, content, _)) in enumerate(sent[:3]):
         (folder / f"{i}.png").write_bytes(content)
     found = load(model).predict(expected(folder))
-    assert [v["label"] for v in verdicts] == found.names()
-    assert [v["score"] for v in verdicts] == pytest.approx(found.score.tolist(), abs=1e-5)
-    assert set(verdicts[0]) == {"file", "label", "known", "nearest", "score", "threshold", "classes"}
+    assert [v["label"] for v in rows] == found.names()
+    assert [v["score"] for v in rows] == pytest.approx(found.score.tolist(), abs=1e-5)
+    assert set(rows[0]) == {"file", "label", "known", "nearest", "score", "threshold", "classes"}
     assert bad == {"file": "0.png", "error": "0.png is not an image in a known format"}
 
 
@@ -76,7 +78,7 @@ def test_explain_in_three_formats(served: Served) -> None:
 def test_explain_does_not_tell_where_images_lie(served: Served, model: Path) -> None:
     named = tiny_images(3, ("cross",), 3)
     secret = type(named)(named.images, named.labels, named.class_names, ("secret/folder/x.png",) * 3)
-    update_model(model, lambda known: known.enrolled("cross", secret))
+    update_model(model, lambda known: known.enroll("cross", secret))
     client = served()
     for form in ("json", "html"):
         told = client.post(f"/v1/explain?format={form}&classes=4", files=shapes("cross", 1)).text
@@ -138,8 +140,8 @@ def test_changes_need_the_token_once_one_is_set(served: Served, model: Path) -> 
 
 def test_what_another_process_enrolled_is_known(served: Served, model: Path) -> None:
     client = served()
-    update_model(model, lambda known: known.enrolled("cross", tiny_images(5, ("cross",), 3)))
-    client.desk.live.refresh()  # type: ignore[attr-defined]
+    update_model(model, lambda known: known.enroll("cross", tiny_images(5, ("cross",), 3)))
+    client.service.live.refresh()  # type: ignore[attr-defined]
     assert client.get("/healthz").json() == {"status": "ok", "classes": 4, "model": 2, "problem": ""}
 
 
@@ -189,13 +191,13 @@ def test_wrong_paths_and_methods(served: Served) -> None:
         assert client.get(page_of_another_host).status_code == 404
 
 
-def test_mistakes_of_ours_are_told_without_details(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_errors_are_told_without_details(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     client = served()
 
     def broken(*args: object) -> None:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr(client.desk, "read", broken)  # type: ignore[attr-defined]
+    monkeypatch.setattr(client.service, "decode", broken)  # type: ignore[attr-defined]
     assert "secret" not in refused(client.post("/v1/predict", files=shapes("bar", 1)), 500)
 
 
@@ -247,3 +249,32 @@ def test_a_disk_that_cannot_be_written_is_a_503(served: Served) -> None:
 
 def _read_only(path: Path) -> None:
     raise OSError(errno.EROFS, "Read-only file system")
+
+
+def test_too_many_pixels_are_refused_before_they_are_decoded(served: Served) -> None:
+    client, image = served(), webp(ATTACK_SIDE)
+    started = time.process_time()
+    answer = client.post("/v1/predict", files=files(*[image] * 16))
+    assert time.process_time() - started < 10  # of work; decoding them takes half a minute of it
+    assert answer.status_code == 413
+    assert "the limit of a request is 200,000,000 (--max-request-pixels)" in answer.json()["error"]
+    for path in ("/v1/explain", "/v1/discover"):
+        assert client.post(path, files=files(*[image] * 7)).status_code == 413
+    enroll = client.post("/v1/enroll", data={"name": "x"}, files=files(*[image] * 7))
+    assert enroll.status_code == 413
+
+
+def test_a_request_that_takes_too_long_is_refused(served: Served) -> None:
+    client = served(limits=Limits(rate=0, answer_seconds=0.001))
+    answer = client.post("/v1/predict", files=files(*[webp(1500)] * 3))
+    assert answer.status_code == 503
+    assert answer.json()["error"].startswith("there was no answer within 0.001 s (--deadline)")
+    assert answer.headers["retry-after"] == "5"
+
+
+def test_a_damaged_avif_does_not_spoil_the_others(served: Served) -> None:
+    answer = served().post("/v1/predict", files=files(png_of("bar"), damaged_avif()))
+    assert answer.status_code == 200
+    first, second = answer.json()["images"]
+    assert "label" in first
+    assert second["error"].startswith(("1.png is damaged", "1.png cannot be opened"))

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import errno
+import random
+import shutil
 import threading
+import time
 from pathlib import Path
 
+import httpx
 import pytest
 
-from gradmix import atomic
+from gradmix import files
 from gradmix.errors import UserError
 from gradmix.recognition import model_file, update_model
+from gradmix.serve.http import HTTPError
 from gradmix.serve.live_model import LiveModel
-from gradmix.serve.refusal import Refusal
-from gradmix.serve.verdicts import judge
+from gradmix.serve.predictions import predict_batch
+from tests.serve.conftest import TOKEN, server_process, shapes
 from tests.training.tiny import CLASSES, tiny_images
 
 
@@ -24,7 +29,7 @@ def crosses(seed: int = 3):  # type: ignore[no-untyped-def]
 def test_changes_are_on_disk_and_in_use(model: Path) -> None:
     live = LiveModel(model)
     before = live.current
-    live.change(lambda known: known.enrolled("cross", crosses()))
+    live.change(lambda known: known.enroll("cross", crosses()))
     assert live.current.recognizer.class_names == (*CLASSES, "cross")
     assert not live.refresh()  # its own change is not news
     assert live.current.number == before.number + 1
@@ -35,12 +40,12 @@ def test_changes_are_on_disk_and_in_use(model: Path) -> None:
 def test_changes_of_others_are_taken_over(model: Path) -> None:
     live = LiveModel(model)
     assert not live.refresh()
-    update_model(model, lambda known: known.enrolled("cross", crosses()))
+    update_model(model, lambda known: known.enroll("cross", crosses()))
     assert live.refresh()
     assert live.current.recognizer.class_names == (*CLASSES, "cross")
     assert not live.refresh()
-    live.change(lambda known: known.forgotten("cross"))
-    update_model(model, lambda known: known.enrolled("plus", crosses()))
+    live.change(lambda known: known.forget("cross"))
+    update_model(model, lambda known: known.enroll("plus", crosses()))
     live.refresh()
     assert live.current.recognizer.class_names == (*CLASSES, "plus")
 
@@ -65,7 +70,7 @@ def test_a_broken_file_is_not_taken_over(model: Path, capsys: pytest.CaptureFixt
 def test_a_refused_change_changes_nothing(model: Path) -> None:
     live, before = LiveModel(model), model.read_bytes()
     with pytest.raises(UserError, match="knows a class 'bar' already"):
-        live.change(lambda known: known.enrolled("bar", crosses()))
+        live.change(lambda known: known.enroll("bar", crosses()))
     assert model.read_bytes() == before
     assert live.current.number == 1
 
@@ -80,9 +85,9 @@ def test_readers_never_see_half_a_class(model: Path) -> None:
         try:
             while not stop.is_set():
                 served = live.current
-                verdicts = judge(served.recognizer, images)
-                assert max(verdicts.top_label.flatten().tolist()) < len(served.recognizer.class_names)
-                assert len(verdicts.rows()) == len(images)
+                predictions = predict_batch(served.recognizer, images)
+                assert max(predictions.top_label.flatten().tolist()) < len(served.recognizer.class_names)
+                assert len(predictions.rows()) == len(images)
         except BaseException as error:
             failures.append(error)
 
@@ -90,9 +95,9 @@ def test_readers_never_see_half_a_class(model: Path) -> None:
     for reader in readers:
         reader.start()
     for i in range(4):
-        live.change(lambda known, i=i: known.enrolled(f"cross {i}", crosses(i)))
+        live.change(lambda known, i=i: known.enroll(f"cross {i}", crosses(i)))
     for i in range(4):
-        live.change(lambda known, i=i: known.forgotten(f"cross {i}"))
+        live.change(lambda known, i=i: known.forget(f"cross {i}"))
     stop.set()
     for reader in readers:
         reader.join()
@@ -104,15 +109,15 @@ def test_explaining_has_a_network_of_its_own(model: Path) -> None:
     served = LiveModel(model).current
     assert served.explainer is served.explainer
     assert served.explainer.network is not served.recognizer.network
-    assert served.explainer.knn is served.recognizer.knn
+    assert served.explainer.index is served.recognizer.index
 
 
 def test_a_model_of_the_hub_is_not_changed(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its file is in the Hub's cache folder, where others take it for what the Hub has."""
-    monkeypatch.setattr(model_file, "fetched", lambda address: model)
+    monkeypatch.setattr(model_file, "fetch", lambda address: model)
     live, before = LiveModel("hf://me/shapes"), model.read_bytes()
     with pytest.raises(UserError, match="hf://me/shapes cannot be changed there"):
-        live.change(lambda known: known.forgotten("bar"))
+        live.change(lambda known: known.forget("bar"))
     assert model.read_bytes() == before
     assert live.current.number == 1
 
@@ -122,9 +127,9 @@ def test_a_full_disk_is_not_the_clients_mistake(model: Path, monkeypatch: pytest
         raise OSError(errno.ENOSPC, "No space left on device")
 
     live = LiveModel(model)
-    monkeypatch.setattr(atomic.os, "replace", full)
-    with pytest.raises(Refusal) as refused:
-        live.change(lambda known: known.forgotten("bar"))
+    monkeypatch.setattr(files.os, "replace", full)
+    with pytest.raises(HTTPError) as refused:
+        live.change(lambda known: known.forget("bar"))
     assert refused.value.status == 503
     assert refused.value.reason == "could not write model.safetensors: No space left on device"
     assert live.current.recognizer.class_names == CLASSES
@@ -134,5 +139,39 @@ def test_where_the_model_lies_is_not_told(model: Path) -> None:
     live = LiveModel(model.parent)
     model.unlink()
     with pytest.raises(UserError, match=r"no model at ") as told:
-        live.change(lambda known: known.forgotten("bar"))
+        live.change(lambda known: known.forget("bar"))
     assert str(model.parent) not in str(told.value)
+
+
+@pytest.mark.slow
+def test_copies_over_the_file_do_not_end_the_server(trained_model: Path, tmp_path: Path) -> None:
+    """``cp`` cuts the file, then writes it anew: whoever had it mapped would end by SIGBUS."""
+    model, other = tmp_path / "model.safetensors", tmp_path / "other.safetensors"
+    shutil.copyfile(trained_model, model)
+    shutil.copyfile(trained_model, other)
+    update_model(other, lambda known: known.enroll("cross", crosses()))
+    chance, pictures = random.Random(0), shapes("disc", 2)
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+    with (
+        server_process(model, "--rate", "0", token=TOKEN, says="still serving the model") as (port, _),
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, headers=bearer) as http,
+    ):
+        for number in range(30):
+            content = (trained_model if number % 2 else other).read_bytes()
+            with open(model, "wb", buffering=0) as file:  # as cp does it, slowly
+                for first in range(0, len(content), 1 + len(content) // 3):
+                    answer = http.post("/v1/predict", files=pictures)
+                    assert answer.status_code == 200, answer.text
+                    assert len(answer.json()["images"]) == 2
+                    file.write(content[first : first + 1 + len(content) // 3])
+            time.sleep(chance.uniform(0.0, 0.2))
+            answer = http.post("/v1/explain", files=pictures[:1])
+            assert answer.status_code == 200, answer.text
+        shutil.copyfile(other, model)
+        for _ in range(100):
+            answer = http.post("/v1/predict", files=shapes("cross", 3), params={"top": 4})
+            if "cross" in answer.text:
+                break
+            time.sleep(0.1)
+        else:
+            pytest.fail("the last copy was not taken over")

@@ -17,7 +17,7 @@ INCOMPLETE = {"wrong_length", "not_http", "odd_headers"}  # the server would wai
 
 def answered(port: int, kind: str, request: bytes) -> int:
     """The status of the answer; 0 if the server closed the connection without one."""
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
         try:
             connection.sendall(request)
             if kind in INCOMPLETE:

@@ -1,1 +1,1 @@
-"""A model over HTTP: an API and a page, batched, with limits, asking nothing of any other host."""
+"""Serve a model over HTTP: an API and a page, batched, with limits, sending nothing to any other host."""

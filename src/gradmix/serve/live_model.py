@@ -1,8 +1,8 @@
-"""The model that is served: read whole, swapped whole, and followed on disk.
+"""The model that is served: replaced as a whole after a change, and reloaded when its file changes.
 
-Whoever answers a request takes ``current`` once and uses that to the end, so nobody sees half of a change.
-Changes go through the file (:func:`gradmix.recognition.update_model`): it is the truth, other processes may
-change it too, and a server that is killed has lost nothing.
+Code that answers a request reads ``current`` once and uses it to the end, so that no answer mixes two states.
+Changes are written to the file first: other processes may change it too, and a server that is killed loses
+nothing.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from ..data import ImageFormat
 from ..errors import UserError
 from ..recognition import Recognizer, load
-from ..recognition.any_images import Wanted
-from ..recognition.model_file import identity, model_path
-from ..recognition.model_update import replace_model
-from .refusal import Refusal
+from ..recognition.model_file import identity, model_path, replace_model
+from .http import HTTPError
 
-SECONDS_BETWEEN_LOOKS = 1.0
+POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,47 +33,52 @@ class Served:
 
     @cached_property
     def explainer(self) -> Recognizer:
-        """The same with a network of its own: explaining hangs hooks into it while others predict."""
+        """Return the same with a copy of the network: explaining adds hooks to it while others predict."""
         return replace(self.recognizer, network=copy.deepcopy(self.recognizer.network))
 
     @property
-    def wanted(self) -> Wanted:
-        """Size and channels of the images that it takes."""
-        views = self.recognizer.recipe.views
-        return Wanted(views.image_size, views.channels)
+    def wanted(self) -> ImageFormat:
+        """Return size and channels of the images that it takes."""
+        return self.recognizer.image_format
 
 
 class LiveModel:
-    """The model at ``path``, a file or the run folder that holds it."""
+    """The model at ``path``, a file or the run folder that holds it.
 
-    def __init__(self, path: str | Path) -> None:
+    ``detector``: decide by another score than the model's own; the file is not changed.
+    """
+
+    def __init__(self, path: str | Path, detector: str = "") -> None:
         self._path = path
+        self._detector = detector
         self.file = model_path(path)
         self._changing = threading.Lock()
         self._stamp = identity(self.file)
-        self.current = Served(load(self.file), 1)
-        self.problem = ""  # why the file on disk is not the model in use
+        self.current = Served(self._with_detector(load(self.file)), 1)
+        self.problem = ""  # why the file on disk could not be loaded
         self._stop = threading.Event()
 
     def change(self, make: Callable[[Recognizer], Recognizer]) -> Recognizer:
-        """Replace the model on disk, then in use, by ``make`` of it."""
+        """Replace the model on disk, then in memory, by what ``make`` returns for it."""
         with self._changing:
             try:
-                # The path as it was given: the file of one on the Hub is the Hub's, and not changed.
-                changed, self._stamp = replace_model(self._path, make)
+                # The path as given: a model on the Hub must not be changed in the Hub's cache.
+                changed, self._stamp = replace_model(
+                    self._path, lambda known: self._check_usable(make(known))
+                )
             except UserError as error:
-                raise self._told(error) from error
+                raise self._client_error(error) from error
             self._swap(changed)
             self.problem = ""
         return changed
 
     def refresh(self) -> bool:
-        """Take over what another process wrote; False if there was nothing new, or it cannot be read."""
+        """Load what another process wrote; return False if nothing is new, or it cannot be read."""
         with self._changing:
             stamp = identity(self.file)
             if stamp is None or stamp == self._stamp:
                 return False
-            # The time is from before reading: what is written meanwhile is seen the next time.
+            # Taken before reading, so that what is written meanwhile is seen the next time.
             self._stamp = stamp
             try:
                 self._swap(load(self.file))
@@ -86,27 +90,35 @@ class LiveModel:
             return True
 
     def follow(self) -> None:
-        """Look at the file every second, until :meth:`close`."""
+        """Check the file every second, until :meth:`close`."""
 
-        def look() -> None:
-            while not self._stop.wait(SECONDS_BETWEEN_LOOKS):
+        def poll() -> None:
+            while not self._stop.wait(POLL_SECONDS):
                 self.refresh()
 
-        threading.Thread(target=look, name="follow-model", daemon=True).start()
+        threading.Thread(target=poll, name="follow-model", daemon=True).start()
 
     def close(self) -> None:
         self._stop.set()
 
-    def _told(self, error: UserError) -> Exception:
-        """What a client hears of it: a disk that cannot be written is no mistake of the client's."""
+    def _client_error(self, error: UserError) -> Exception:
+        """Return the error for the client: 503 if the disk cannot be written, else the client's mistake."""
         reason = self._without_folder(str(error))
-        return Refusal(503, reason) if isinstance(error.__cause__, OSError) else UserError(reason)
+        return HTTPError(503, reason) if isinstance(error.__cause__, OSError) else UserError(reason)
 
     def _without_folder(self, text: str) -> str:
-        """Where the model lies on this machine is nobody's business elsewhere: its name alone."""
+        """Strip local folders from responses; the name of the file stays."""
         folder = self.file.parent
         text = text.replace(str(self.file), self.file.name)
         return text.replace(str(folder), folder.name) if len(folder.parts) > 1 else text
 
     def _swap(self, recognizer: Recognizer) -> None:
-        self.current = Served(recognizer, self.current.number + 1)
+        self.current = Served(self._with_detector(recognizer), self.current.number + 1)
+
+    def _with_detector(self, recognizer: Recognizer) -> Recognizer:
+        return recognizer.with_detector(self._detector) if self._detector else recognizer
+
+    def _check_usable(self, recognizer: Recognizer) -> Recognizer:
+        """Return the model, or raise before it is written if it cannot use this server's detector."""
+        self._with_detector(recognizer)
+        return recognizer

@@ -1,4 +1,4 @@
-"""What /metrics tells: counts and times, with a bounded number of labels whatever clients ask for."""
+"""The metrics of /metrics: counts and times, with a bounded number of labels whatever clients request."""
 
 from __future__ import annotations
 
@@ -11,47 +11,53 @@ _IMAGES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class Metrics:
-    """A registry of its own, so that two servers in one process do not add up."""
+    """Metrics in a separate registry, so that two servers in one process are not added up."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        kept = self._registry
+        registry = self._registry
         self._requests = Counter(
-            "gradmix_requests", "Requests by endpoint and status.", ["endpoint", "status"], registry=kept
+            "gradmix_requests", "Requests by endpoint and status.", ["endpoint", "status"], registry=registry
         )
         self._seconds = Histogram(
-            "gradmix_request_seconds", "Seconds to an answer.", ["endpoint"], buckets=_SECONDS, registry=kept
+            "gradmix_request_seconds",
+            "Seconds to an answer.",
+            ["endpoint"],
+            buckets=_SECONDS,
+            registry=registry,
         )
         self._batch = Histogram(
             "gradmix_batch_images",
             "Images that went through the network at once.",
             buckets=_IMAGES,
-            registry=kept,
+            registry=registry,
         )
         self._images = Counter(
-            "gradmix_images", "Images by verdict: known or unknown.", ["verdict"], registry=kept
+            "gradmix_images", "Images by verdict: known or unknown.", ["verdict"], registry=registry
         )
-        self._waiting = Gauge("gradmix_waiting_images", "Images that wait for the network.", registry=kept)
-        self._classes = Gauge("gradmix_classes", "Classes that the model knows.", registry=kept)
+        self._waiting = Gauge(
+            "gradmix_waiting_images", "Images that wait for the network.", registry=registry
+        )
+        self._classes = Gauge("gradmix_classes", "Classes that the model knows.", registry=registry)
         for verdict in ("known", "unknown"):
             self._images.labels(verdict)
 
     def watch(self, waiting: Callable[[], float], classes: Callable[[], float]) -> None:
-        """Ask these for their values whenever the metrics are read."""
+        """Call these for their values whenever the metrics are read."""
         self._waiting.set_function(waiting)
         self._classes.set_function(classes)
 
-    def answered(self, endpoint: str, status: int, seconds: float) -> None:
+    def count_request(self, endpoint: str, status: int, seconds: float) -> None:
         self._requests.labels(endpoint, str(status)).inc()
         self._seconds.labels(endpoint).observe(seconds)
 
-    def batch(self, images: int) -> None:
+    def observe_batch(self, images: int) -> None:
         self._batch.observe(images)
 
-    def judged(self, known: int, unknown: int) -> None:
+    def count_images(self, known: int, unknown: int) -> None:
         self._images.labels("known").inc(known)
         self._images.labels("unknown").inc(unknown)
 
     def text(self) -> bytes:
-        """In the text format of Prometheus."""
+        """Return the metrics in the text format of Prometheus."""
         return generate_latest(self._registry)

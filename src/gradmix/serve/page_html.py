@@ -1,4 +1,4 @@
-"""The parts of the page as HTML. Every text in them is escaped here; pictures are inside, as data."""
+"""The parts of the page as HTML. Every text is escaped here; pictures are included as data URIs."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from ..recognition import Discovery, Explanation, Recognizer
 from ..report.explanation_page import verdict
 from ..report.pictures import heat_overlay, png_data_uri
 from .limits import Limits
-from .verdicts import Verdicts
+from .predictions import BatchPredictions
 
 _MOST_TILES = 12
 
 
 def header(recognizer: Recognizer) -> str:
-    """What the model knows."""
+    """Return the title and the classes that the model knows."""
     enrolled = recognizer.enrolled_names
     chips = [
         f'<span class="chip{" taught" if name in enrolled else ""}">{escape(name)}</span>'
         for name in recognizer.class_names
     ]
-    told = (
+    about = (
         "What is none of them it calls <em>unknown</em>, and it can be taught."
         if recognizer.threshold.guaranteed
         else "It has no threshold yet and calls nothing unknown: see <code>gradmix calibrate</code>."
     )
     return _gm(
         "<h1>What is it, and is it known at all?</h1>"
-        f'<p class="muted">This model knows {_many(len(chips), "class", "classes")}. {told}</p>'
+        f'<p class="muted">This model knows {_many(len(chips), "class", "classes")}. {about}</p>'
         f'<div class="chips">{"".join(chips)}</div>'
     )
 
 
 def drop_zone(limits: Limits, turn: int = 0) -> str:
-    """Where images are dropped; page.js gives it life. Another ``turn`` makes the browser draw it anew."""
+    """Return the area for dropping images (see page.js); a new ``turn`` makes the browser redraw it."""
     return _gm(
         f'<div class="drop" role="button" tabindex="0" aria-label="Drop images" data-turn="{turn}" '
         f'data-most-bytes="{limits.upload_bytes}" data-most-images="{limits.images}">'
@@ -48,22 +48,26 @@ def drop_zone(limits: Limits, turn: int = 0) -> str:
 
 
 def cards(
-    images: Tensor, names: Sequence[str], errors: Sequence[str], verdicts: Verdicts, chosen: int | None
+    images: Tensor,
+    names: Sequence[str],
+    errors: Sequence[str],
+    predictions: BatchPredictions,
+    chosen: int | None,
 ) -> str:
-    """A card an image: what it is taken for. ``names`` are of the images, ``errors`` of those not read."""
-    rows = verdicts.rows()
-    known = verdicts.known()
+    """Return one card per image with its label; ``errors`` are of the images that could not be read."""
+    rows = predictions.rows()
+    known = predictions.count_known()
     parts = [
         _card(i, png_data_uri(images[i], smallest=96), names[i], row, i == chosen)
         for i, row in enumerate(rows)
     ]
     parts += [f'<div class="card bad">{escape(error)}</div>' for error in errors]
-    told = f"{known} known, {len(rows) - known} unknown"
-    return _gm(f'<h2 class="told">{told}</h2><div class="cards">{"".join(parts)}</div>')
+    counts = f"{known} known, {len(rows) - known} unknown"
+    return _gm(f'<h2 class="told">{counts}</h2><div class="cards">{"".join(parts)}</div>')
 
 
 def why(explanation: Explanation) -> str:
-    """One image: the verdict, where the network looked, the threshold, and the neighbours."""
+    """Return the explanation of one image: verdict, heat map, threshold and neighbours."""
     e = explanation
     evidence = "".join(
         f'<div class="row"><div><div class="who">{escape(c.name)}</div>'
@@ -85,19 +89,20 @@ def why(explanation: Explanation) -> str:
 
 
 def groups(found: Discovery, images: Tensor, chosen: int | None) -> str:
-    """Unknown images in groups, one of which may be chosen."""
+    """Return the unknown images in groups, one of which may be chosen."""
     if not found.groups and not found.left_over:
         return _gm('<p class="muted">No unknown images here.</p>')
     parts = []
-    for i, members in enumerate(members_of(found)):
-        tiles = "".join(_tile(images[place], "", "") for place in members[:_MOST_TILES])
+    for number, members in enumerate(members_of(found)):
+        tiles = "".join(_tile(images[i], "", "") for i in members[:_MOST_TILES])
         more = f"and {len(members) - _MOST_TILES} more" if len(members) > _MOST_TILES else ""
-        if i < len(found.groups):
-            what, about = f"Group {i + 1}", f"{found.groups[i].cohesion:.2f} alike"
+        if number < len(found.groups):
+            what, about = f"Group {number + 1}", f"{found.groups[number].cohesion:.2f} alike"
         else:
             what, about = "In no group", "each like no other"
         parts.append(
-            f'<button type="button" class="group" data-index="{i}" aria-pressed="{_yes(i == chosen)}">'
+            f'<button type="button" class="group" data-index="{number}" '
+            f'aria-pressed="{_yes(number == chosen)}">'
             f'<div><div class="who"><b>{what}</b></div><div class="muted">'
             f"{_many(len(members), 'image', 'images')}<br>{about}</div></div>"
             f'<div class="strip">{tiles}<span class="muted">{more}</span></div></button>'
@@ -110,12 +115,12 @@ def groups(found: Discovery, images: Tensor, chosen: int | None) -> str:
 
 
 def members_of(found: Discovery) -> list[tuple[int, ...]]:
-    """The images of each group, and last, if there are any, those in none."""
+    """Return the images of each group, and last, if there are any, those in no group."""
     return [group.members for group in found.groups] + ([found.left_over] if found.left_over else [])
 
 
 def message(text: str, bad: bool = False) -> str:
-    """A line about what happened."""
+    """Return a line about what happened."""
     return _gm(f'<p class="message{" bad" if bad else ""}" role="status">{escape(text)}</p>') if text else ""
 
 
@@ -132,7 +137,7 @@ def _card(i: int, picture: str, name: str, row: dict[str, object], chosen: bool)
 
 
 def _scale(e: Explanation) -> str:
-    """Score and threshold on one line, so that one sees how clear the case was."""
+    """Draw score and threshold on one line, which shows how clear the decision was."""
     if not math.isfinite(e.threshold):
         return ""
     low, high = sorted((e.score, e.threshold))

@@ -1,4 +1,4 @@
-"""The shapes of answers, for the OpenAPI document."""
+"""The types of responses, for the OpenAPI document; their names are public there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from .form import IMAGES
+from .uploads import IMAGES_FIELD
 
 _CLASSES = [{"name": "cat", "similarity": 0.91}, {"name": "dog", "similarity": 0.42}]
 _VERDICT = {
@@ -75,7 +75,7 @@ class Evidence(BaseModel):
 
     name: str
     similarity: float
-    head_start: float = Field(description="what an enrolled class is given")
+    class_bias: float = Field(description="what is added to the similarity to an enrolled class")
     neighbours: list[Neighbour]
 
 
@@ -131,10 +131,10 @@ class Health(BaseModel):
 
 
 def form_body(single: bool = True, **fields: dict[str, Any]) -> dict[str, Any]:
-    """The ``requestBody`` of an endpoint that takes images; ``single``: also one image as the body."""
+    """Return the ``requestBody`` of an endpoint that takes images; ``single``: also one image as the body."""
     files = {"type": "array", "items": {"type": "string", "format": "binary"}}
-    required = [IMAGES, *(name for name, about in fields.items() if "default" not in about)]
-    form = {"type": "object", "required": required, "properties": {IMAGES: files} | fields}
+    required = [IMAGES_FIELD, *(name for name, about in fields.items() if "default" not in about)]
+    form = {"type": "object", "required": required, "properties": {IMAGES_FIELD: files} | fields}
     content: dict[str, Any] = {"multipart/form-data": {"schema": form}}
     if single:
         content["image/*"] = {"schema": {"type": "string", "format": "binary"}}

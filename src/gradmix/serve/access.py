@@ -1,0 +1,132 @@
+"""Who may use the server: by which host name, from which web page, and with which token.
+
+A browser sends requests to 127.0.0.1 for any page that asks it to. Two headers show it: ``Host`` (with DNS
+rebinding, a foreign name that resolves to this machine) and ``Origin`` (the page that sends the request).
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import os
+import re
+import socket
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UserError
+from .http import HTTPError, one_line
+
+TOKEN_VARIABLE = "GRADMIX_TOKEN"
+_SHORTEST_TOKEN = 8
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]@/\\\s]+)(?::\d{1,5})?", re.IGNORECASE)
+_LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True)
+class HostPolicy:
+    """The host names that the server answers to.
+
+    ``any_address``: it listens beyond this machine, so that any IP address in a ``Host`` header is accepted.
+    """
+
+    names: frozenset[str]
+    any_address: bool = False
+
+    @classmethod
+    def for_address(cls, host: str, more: Collection[str] = ()) -> HostPolicy:
+        """Return the policy of a server that listens on ``host`` and has the names ``more`` too."""
+        names = _LOCAL_NAMES | {host.lower()} | {name.lower() for name in more}
+        if is_loopback(host):
+            return cls(names)
+        return cls(names | {socket.gethostname().lower(), socket.getfqdn().lower()}, any_address=True)
+
+    def check(self, host: str | None) -> None:
+        """Raise 421 if a ``Host`` header does not name this server."""
+        found = _HOST.fullmatch(host or "")
+        name = found[1].strip("[]").lower() if found else ""
+        if name in self.names or (self.any_address and _is_address(name)):
+            return
+        raise HTTPError(
+            421, f"this server is not called {one_line(host or 'nothing', 80)!r}; add --allow-host if it is"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address to listen on is reachable from this machine only.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_origin(origin: str | None, fetch_site: str | None, host: str | None) -> None:
+    """Raise 403 for a request from a page of another site; programs send no ``Origin`` and pass."""
+    own = {f"{scheme}://{(host or '').lower()}" for scheme in ("http", "https")}
+    if origin is not None and origin.lower() not in own:
+        raise HTTPError(403, "this request comes from a page of another site")
+    if origin is None and fetch_site == "cross-site":
+        raise HTTPError(403, "this request comes from a page of another site")
+
+
+class AccessToken:
+    """The token that changes of the model need; without one (None), all changes pass."""
+
+    def __init__(self, token: str | None = None) -> None:
+        self._token = None if token is None else token.encode()
+
+    @property
+    def required(self) -> bool:
+        return self._token is not None
+
+    def check(self, offered: str | None, hint: str = "") -> None:
+        """Raise 401 unless ``offered`` is the token. Compared in constant time."""
+        if self._token is None:
+            return
+        if not offered:
+            raise HTTPError(401, f"changing the model needs the token{hint}")
+        if not hmac.compare_digest(offered.encode("utf-8", "replace"), self._token):
+            raise HTTPError(401, "this is not the token")
+
+    def check_header(self, authorization: str | None) -> None:
+        """Check the token of an ``Authorization`` header."""
+        scheme, _, token = (authorization or "").partition(" ")
+        offered = token.strip() if scheme.lower() == "bearer" else None
+        self.check(offered, ": send 'Authorization: Bearer TOKEN'")
+
+
+def read_token(file: Path | None) -> str | None:
+    """Return the first line of ``file``, else $GRADMIX_TOKEN, else None.
+
+    The token is not an argument of the command: every user of the machine can read those.
+    """
+    if file is None:
+        token, source = os.environ.get(TOKEN_VARIABLE), f"${TOKEN_VARIABLE}"
+        if token is None:
+            return None
+    else:
+        try:
+            token, source = file.read_text(encoding="utf-8").partition("\n")[0], str(file)
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"cannot read the token from {file}: {error}") from error
+    token = token.strip()
+    if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise UserError(
+            f"the token in {source} must be {_SHORTEST_TOKEN} or more ASCII characters without spaces"
+        )
+    return token
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

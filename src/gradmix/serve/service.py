@@ -1,0 +1,175 @@
+"""What can be requested of a served model. The API and the page both call it, so the same limits apply.
+
+Every method returns a future: decoding has a pool of threads, the network its workers, explanations and
+changes one thread each. Errors are raised at once, or are the future's. A future that is cancelled before
+its work has begun costs nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ..data import ImageSet
+from ..machine import count_cores
+from ..recognition import Discovery, Explanation, Recognizer
+from ..recognition.calibration import rejects_nothing
+from .access import AccessToken
+from .http import HTTPError
+from .limits import Deadline, Limits, PixelBudget, RequestContext
+from .live_model import LiveModel
+from .metrics import Metrics
+from .predictions import BatchPredictions, predict_batch
+from .uploads import DecodedImages, Upload, UploadDecoder, display_name
+from .workers import Batcher, DecodePool, SerialWorker
+
+MOST_EXPLAINED = 16  # images per request: each needs a backward pass
+_LONGEST_NAME = 100
+
+
+@dataclass(frozen=True)
+class ClassChange:
+    """The state of a class after a change.
+
+    ``images`` is the number of its images in the index; ``note`` is a warning, if there is one.
+    """
+
+    name: str
+    images: int
+    classes: tuple[str, ...]
+    note: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold; the note only if there is one."""
+        return {key: value for key, value in vars(self).items() if key != "note" or value}
+
+
+class ModelService:
+    """The live model with its workers, limits, token and metrics."""
+
+    def __init__(
+        self,
+        model: str | Path,
+        limits: Limits | None = None,
+        token: str | None = None,
+        detector: str = "",
+    ) -> None:
+        self.limits = limits or Limits()
+        self.token = AccessToken(token)
+        self.metrics = Metrics()
+        self.live = LiveModel(model, detector)
+        self._batcher = Batcher(
+            self._predict_batch,
+            default_workers(),
+            self.limits.waiting_images,
+            on_batch=self.metrics.observe_batch,
+        )
+        self._decoders = DecodePool(count_cores(), PixelBudget(self.limits))
+        self._helpers = ThreadPoolExecutor(count_cores(), thread_name_prefix="helper")
+        self._explain_worker = SerialWorker("explain")
+        self._change_worker = SerialWorker("change")
+        self.metrics.watch(
+            lambda: self._batcher.waiting, lambda: len(self.live.current.recognizer.class_names)
+        )
+
+    def new_context(self, client: str) -> RequestContext:
+        """Return the context of a request that has arrived now."""
+        return RequestContext(client, Deadline(self.limits.answer_seconds))
+
+    def decode(
+        self, uploads: Callable[[], Sequence[Upload]], context: RequestContext
+    ) -> Future[DecodedImages]:
+        """Decode to the format of the current model; ``uploads`` is called in the decoding thread."""
+        return self._decoders.submit(
+            lambda: UploadDecoder(uploads(), self.live.current.wanted, self.limits), context
+        )
+
+    @property
+    def helpers(self) -> ThreadPoolExecutor:
+        """Return threads for work that would block the event loop."""
+        return self._helpers
+
+    def predict(self, images: Tensor) -> Future[BatchPredictions]:
+        """Predict images (n, C, S, S) uint8."""
+        return self._batcher.submit(images)
+
+    def explain(self, images: ImageSet, classes: int = 3, neighbours: int = 5) -> Future[list[Explanation]]:
+        """Explain at most :data:`MOST_EXPLAINED` images."""
+        if len(images) > MOST_EXPLAINED:
+            raise HTTPError(413, f"{len(images)} images to explain at once; the limit is {MOST_EXPLAINED}")
+
+        def work() -> list[Explanation]:
+            found = self.live.current.explainer.explain(images, classes, neighbours)
+            return [_strip_folders(explanation) for explanation in found]
+
+        return self._explain_worker.submit(work)
+
+    def discover(self, images: ImageSet, min_size: int = 5) -> Future[Discovery]:
+        """Group the images that are unknown."""
+        return self._explain_worker.submit(lambda: self.live.current.explainer.discover(images, min_size))
+
+    def enroll(self, name: str, images: ImageSet, add: bool = False) -> Future[ClassChange]:
+        """Teach the model a class, on disk and in memory. The caller has checked the token."""
+        if len(name) > _LONGEST_NAME:
+            raise HTTPError(422, f"a class's name may have {_LONGEST_NAME} characters, not {len(name)}")
+
+        def change() -> ClassChange:
+            return _describe_class(name, self.live.change(lambda known: known.enroll(name, images, add)))
+
+        return self._change_worker.submit(change)
+
+    def forget(self, name: str) -> Future[ClassChange]:
+        """Make the model forget a class. The caller has checked the token."""
+
+        def change() -> ClassChange:
+            return _describe_class(name, self.live.change(lambda known: known.forget(name)))
+
+        return self._change_worker.submit(change)
+
+    def close(self) -> None:
+        """Finish the queued work, then end all threads."""
+        self.live.close()
+        self._decoders.close()
+        self._helpers.shutdown(wait=True)
+        self._batcher.close()
+        self._explain_worker.close()
+        self._change_worker.close()
+
+    def _predict_batch(self, images: Tensor) -> BatchPredictions:
+        served = self.live.current
+        predictions = predict_batch(served.recognizer, images, served.number)
+        known = predictions.count_known()
+        self.metrics.count_images(known, len(images) - known)
+        return predictions
+
+
+def default_workers() -> int:
+    """Return two where there are two cores, so that neither core waits for the other."""
+    return min(2, count_cores())
+
+
+def _strip_folders(explanation: Explanation) -> Explanation:
+    """Strip local folders from responses: of the training images, only the names of the files remain."""
+    classes = tuple(
+        replace(
+            evidence,
+            neighbours=tuple(
+                replace(near, source=display_name(near.source, f"image {near.index}"))
+                for near in evidence.neighbours
+            ),
+        )
+        for evidence in explanation.classes
+    )
+    return replace(explanation, classes=classes)
+
+
+def _describe_class(name: str, recognizer: Recognizer) -> ClassChange:
+    names, note = recognizer.class_names, rejects_nothing(recognizer.threshold)
+    if name not in names:
+        return ClassChange(name, 0, names, note)
+    return ClassChange(name, recognizer.count_images(name), names, note)
