@@ -18,11 +18,13 @@ from PIL import Image
 
 from gradmix.cli import COMMANDS, Parser
 from gradmix.cli.recipe_fields import separate_recipe_fields
-from gradmix.cli.sources import chosen_split
+from gradmix.cli.sources import get_chosen_split
+from gradmix.detection import DETECTORS
 from gradmix.errors import UserError, choose
 from gradmix.experiments import EXPERIMENTS, PRESETS
 from gradmix.methods import METHODS
 from gradmix.training import field_names, load_recipe, make_recipe, recipe_names
+from gradmix.training.session import describe_network
 from tests.training.tiny import CLASSES, FIELDS, shape_image
 
 ROOT = Path(__file__).parents[1]
@@ -58,7 +60,7 @@ BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 
 
 @pytest.fixture
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The folders that the pages speak of, full of coloured shapes, and trainings of a second."""
     rng = np.random.default_rng(0)
     for folder, each in [(f"photos/{kind}", 12) for kind in CLASSES] + [("new", 4), ("otters", 3)]:
@@ -70,11 +72,15 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def tiny(values: Any) -> Any:
         method = str(values.get("method", "gradmix"))
         small = {name: value for name, value in FIELDS.items() if name in field_names(method)}
-        return make_recipe({**values, **small, "false_reject": 0.4})
+        return make_recipe({**values, **small, "holdout": values.get("holdout", 0.0), "false_reject": 0.4})
 
     monkeypatch.setattr("gradmix.estimator.make_recipe", tiny)
     monkeypatch.setenv("GRADMIX_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
+    registered = dict(DETECTORS)  # a page may add its own
+    yield
+    DETECTORS.clear()
+    DETECTORS.update(registered)
 
 
 def python_pages() -> list[Path]:
@@ -132,6 +138,8 @@ def parse(words: list[str]) -> None:
     if getattr(command, "TAKES_RECIPE_FIELDS", False):
         rest, fields = separate_recipe_fields(rest, parser.option_names())
     args = parser.parse_args(rest)
+    if fields.get("method", "").endswith(".py"):
+        fields = {}  # those of the reader's own file
     if words[0] in ("train", "demo"):
         recipe = getattr(args, "recipe", None) or {"train": "small", "demo": "demo"}[words[0]]
         model = load_recipe("small" if recipe.endswith(".yaml") else recipe, fields).model
@@ -144,7 +152,7 @@ def parse(words: list[str]) -> None:
         for field in fields:
             choose("recipe field", field, {name for method in METHODS for name in field_names(method)})
     if words[0] in ("train", "evaluate") and args.protocol:
-        chosen_split(args)
+        get_chosen_split(args)
 
 
 @pytest.mark.parametrize(("where", "line"), sorted(set(command_lines())))
@@ -211,14 +219,20 @@ def test_the_table_of_recipes_is_that_of_the_package() -> None:
     assert sorted(name for name, *_ in rows) == recipe_names()
     for name, method, encoder, pixels, length in rows:
         recipe = load_recipe(name)
-        assert (method, encoder, int(pixels)) == (
-            recipe.method,
-            recipe.model.encoder,
-            recipe.views.image_size,
-        )
+        network = describe_network(recipe, 10)
+        assert (method, encoder, int(pixels)) == (recipe.method, network.encoder, network.image_size)
         t = recipe.training
         expected = f"{t.max_steps} steps" if t.max_steps else f"{t.epochs} epochs"
-        assert length == ("nothing" if method == "frozen" else expected), name
+        assert length == (expected if METHODS[method].needs_training else "nothing"), name
+
+
+def test_every_method_has_a_page_and_a_row() -> None:
+    rows = re.findall(
+        r"`([a-z0-9+-]+)`", "".join(re.findall(r"^\|[^|]+\|", _page("methods/index"), re.MULTILINE))
+    )
+    assert sorted(rows) == sorted(METHODS)
+    pages = {page.stem for page in (ROOT / "docs" / "methods").glob("*.md")}
+    assert pages == {"index", *METHODS} - {"ce+ssl"}
 
 
 def test_the_table_of_commands_is_that_of_the_package() -> None:

@@ -93,7 +93,7 @@ def test_search_works_from_a_folder(site: Path) -> None:
         page.on("request", lambda request: asked.append(request.url))
         page.goto((site / "tour.html").as_uri())
         page.fill("input.md-search__input", "conformal")
-        page.wait_for_selector(".md-search-result__item", timeout=20_000)
+        page.wait_for_selector(".md-search-result__item", timeout=60_000)
         assert "calibration" in page.inner_text(".md-search-result__list").lower()
         browser.close()
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []

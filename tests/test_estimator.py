@@ -199,7 +199,7 @@ def test_clones_and_parameters(fitted: OpenSetClassifier) -> None:
     with pytest.raises(NotFittedError):
         copy.predict(arrays()[0])
     copy.set_params(random_state=3, recipe="frozen", overrides=FROZEN)
-    assert copy.fit(*arrays()).recognizer_.recipe.training.seed == 3
+    assert copy.fit(*arrays()).recognizer_.recipe["seed"] == 3
 
 
 def test_pickles(fitted: OpenSetClassifier) -> None:
@@ -212,7 +212,7 @@ def test_pickles(fitted: OpenSetClassifier) -> None:
 def test_every_method_by_name(method: str) -> None:
     fields = {k: v for k, v in TINY.items() if k != "layers"} | {"max_steps": 1}
     clf = OpenSetClassifier("small", method=method, false_reject=0.2, overrides=fields).fit(*arrays())
-    assert clf.recognizer_.recipe.method == method
+    assert clf.recognizer_.recipe["method"] == method
 
 
 def test_per_class_and_false_reject_reach_the_threshold() -> None:

@@ -49,13 +49,13 @@ class Rows(OpenSetClassifier):
         check_classification_targets(y)
         return super().fit(stripes(X), y)
 
-    def _fields(self) -> dict[str, Any]:
+    def _recipe_fields(self) -> dict[str, Any]:
         small = {"image_size": 8, "channels": 1, "encoder": "resnet8_16", "normalize": "half"}
-        return {"holdout": 0.0, "k": 1} | small | super()._fields()
+        return {"holdout": 0.0, "k": 1} | small | super()._recipe_fields()
 
-    def _images(self, X: Any) -> ImageSet:
-        self._fitted()
-        return super()._images(stripes(validate_data(self, X, reset=False)))
+    def _read_images(self, X: Any) -> ImageSet:
+        self._check_fitted()
+        return super()._read_images(stripes(validate_data(self, X, reset=False)))
 
 
 def stripes(rows: NDArray[np.float64]) -> NDArray[np.uint8]:

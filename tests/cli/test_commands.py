@@ -103,7 +103,7 @@ def test_predict_in_every_format(trained: Path, run: Path, capsys: pytest.Captur
     recognizer = load(run)
     scores = recognizer.predict(recognizer.read(others, one)).score
     assert [row["score"] for row in as_json] == pytest.approx(scores.tolist(), abs=1e-6)
-    assert scores.abs().max() <= recognizer.knn.k  # the recipe sums k cosines
+    assert scores.abs().max() <= recognizer.index.k  # the recipe sums k cosines
     table = answers(run, capsys, others, one)
     for row in rows:
         (line,) = [line for line in table.splitlines() if row["file"] in line]

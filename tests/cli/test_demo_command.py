@@ -118,7 +118,7 @@ def test_an_interrupted_demo_goes_on(
     whole, ours = (RunFolder(Path(name)).load_state() for name in ("whole", "d"))
     assert whole is not None
     assert ours is not None
-    assert all((whole["network"][name] == ours["network"][name]).all() for name in whole["network"])
+    assert all((whole["method"][name] == ours["method"][name]).all() for name in whole["method"])
 
 
 @pytest.mark.usefixtures("small_tests")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gradmix.cli import main
-from gradmix.recognition import extract, feature_cache
+from gradmix.recognition import extract, features
 
 
 def test_evaluating_twice_runs_the_network_once(
@@ -20,8 +20,8 @@ def test_evaluating_twice_runs_the_network_once(
         looked_at.append(len(images))
         return extract(network, normalizer, images, **more)
 
-    monkeypatch.setattr(feature_cache, "extract", counting)
-    monkeypatch.setattr(feature_cache, "_SECONDS_WORTH_KEEPING", -1.0)
+    monkeypatch.setattr(features, "extract", counting)
+    monkeypatch.setattr(features, "_SECONDS_WORTH_KEEPING", -1.0)
     words = ["evaluate", str(run), "--known", str(trained / "test"), "--unknown", str(trained / "others")]
     metrics, counts = [], []
     for more in ([], [], ["--no-cache"]):

@@ -2,26 +2,29 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 
 import pytest
 
 from gradmix import __version__
 from gradmix.cli import COMMANDS, main
-from gradmix.cli.recipe_fields import SURELY_MEANT, separate_recipe_fields
+from gradmix.cli.recipe_fields import SIMILAR_OPTION, separate_recipe_fields
 from gradmix.errors import UserError
 
 
 def test_help_answers_at_once() -> None:
-    best = 9.0
-    for _ in range(3):
-        started = time.perf_counter()
-        done = subprocess.run([sys.executable, "-m", "gradmix", "--help"], capture_output=True, text=True)
-        best = min(best, time.perf_counter() - started)
-        assert done.returncode == 0, done.stderr
+    """It loads nothing but Python's own modules and gradmix, on whose seconds the machine has no say."""
+    probe = (
+        "import sys; before = set(sys.modules); from gradmix.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit as end: assert end.code == 0\n"
+        "loaded = {name.split('.')[0] for name in set(sys.modules) - before}\n"
+        "print(*sorted(loaded - sys.stdlib_module_names))"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     assert "gradmix train photos/" in done.stdout
-    assert best < 0.5
+    assert done.stdout.splitlines()[-1] == "gradmix"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -31,7 +34,7 @@ def test_help_of_each_command_needs_no_torch(command: str) -> None:
         f"try: main(['{command}', '--help'])\n"
         "except SystemExit as end: print('code', end.code, 'torch' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=300)
     assert done.stdout.splitlines()[-1] == "code 0 False", done.stderr
 
 
@@ -71,7 +74,7 @@ def test_no_recipe_field_is_mistaken_for_a_misspelt_option() -> None:
     for method in METHODS:
         for field in field_names(method):
             for name in (f"--{field}", f"--{field.replace('_', '-')}"):
-                assert not difflib.get_close_matches(name, own, cutoff=SURELY_MEANT), name
+                assert not difflib.get_close_matches(name, own, cutoff=SIMILAR_OPTION), name
 
 
 def test_recipe_fields_are_told_from_options() -> None:

@@ -14,8 +14,8 @@ from gradmix.cli import main
 from gradmix.errors import UserError
 from gradmix.experiments import EXPERIMENTS
 from gradmix.experiments.declaration import OpenSplit
-from gradmix.experiments.images import GeneratedImages, Material
-from gradmix.experiments.run import Runner
+from gradmix.experiments.engine.run import Runner
+from gradmix.experiments.images import GeneratedImages, TrialData
 from gradmix.training import Interrupted
 
 QUICK = ["reproduce", "table2", "--preset", "smoke", "--protocol", "mnist", "--method", "ce"]
@@ -74,13 +74,13 @@ def test_dry_run_with_force_counts_what_is_done(
 def test_dry_run_tells_what_has_no_data(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def only_mnist(self: GeneratedImages, data: OpenSplit, *asked: object) -> Material:
+    def only_mnist(self: GeneratedImages, data: OpenSplit, *asked: object) -> TrialData:
         if data.protocol != "mnist":
             raise UserError(f"no {data.protocol} data")
         return real(self, data, *asked)  # type: ignore[arg-type]
 
-    real = GeneratedImages.material
-    monkeypatch.setattr(GeneratedImages, "material", only_mnist)
+    real = GeneratedImages.load_trial_data
+    monkeypatch.setattr(GeneratedImages, "load_trial_data", only_mnist)
     words = ["reproduce", "table2", "--preset", "smoke", "--protocol", "mnist,svhn", "--method", "ce"]
     assert main([*words, "--dry-run", "--skip-missing"]) == 0
     out = capsys.readouterr().out
@@ -148,7 +148,7 @@ def test_no_recipe_field_is_mistaken_for_a_misspelt_option() -> None:
     import difflib
 
     from gradmix.cli import Parser, reproduce
-    from gradmix.cli.recipe_fields import SURELY_MEANT
+    from gradmix.cli.recipe_fields import SIMILAR_OPTION
     from gradmix.methods import METHODS
     from gradmix.training import field_names
 
@@ -157,7 +157,7 @@ def test_no_recipe_field_is_mistaken_for_a_misspelt_option() -> None:
     own = parser.option_names()
     for field in {name for method in METHODS for name in field_names(method)} - {"method", "max_steps"}:
         for name in (f"--{field}", f"--{field.replace('_', '-')}"):
-            assert not difflib.get_close_matches(name, own, cutoff=SURELY_MEANT), name
+            assert not difflib.get_close_matches(name, own, cutoff=SIMILAR_OPTION), name
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,8 @@ def test_mistakes(run: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("GRADMIX_TOKEN")
     assert "upload_bytes must be at least 1" in refused("serve", run, "--max-upload", "0")
     assert "rate" in refused("serve", run, "--rate", "-1")
+    assert "request_pixels must be at least 1" in refused("serve", run, "--max-request-pixels", "0")
+    assert "deadline must be more than 0" in refused("serve", run, "--deadline", "0")
     assert "invalid int value" in refused("serve", run, "--port", "http")
     assert "cannot listen on 127.0.0.1:99999" in refused("serve", run, "--port", "99999")
     with socket.socket() as taken:
@@ -56,6 +58,14 @@ def test_help_tells_the_limits(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     for word in ("--host", "--token-file", "--max-upload", "--max-pixels", "--rate", "127.0.0.1"):
         assert word in text
+    for word in (
+        "--max-request-pixels",
+        "--max-client-pixels",
+        "--max-total-pixels",
+        "--deadline",
+        "400,000,000",
+    ):
+        assert word in text
 
 
 @pytest.mark.slow
@@ -73,7 +83,7 @@ def test_answers_then_ends_cleanly(run: Path, number: signal.Signals) -> None:
     with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/healthz") as answer:
         assert answer.status == 200
     server.send_signal(number)
-    out, err = server.communicate(timeout=60)
+    out, err = server.communicate(timeout=300)
     assert (server.returncode, out) == (0, "")
     assert "listening on 0.0.0.0 without a token" in err
     assert "Traceback" not in err

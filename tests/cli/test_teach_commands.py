@@ -126,7 +126,7 @@ def test_names_that_are_not_utf8(trained: Path, run: Path, capsys: pytest.Captur
     assert Path(data[0]["source"]).is_file()
     assert r"gr\udcfcn 0.png" in Path("why/explain.html").read_text(encoding="utf-8")
     model = run / "model.safetensors"
-    save(replace(load(run), threshold=Threshold(1e9, 0.2, 9, guaranteed=True)), model)  # rejects all
+    save(load(run).with_threshold(Threshold(1e9, 0.2, 9, guaranteed=True)), model)  # rejects all
     assert gradmix("discover", run, "odd", "--out", "groups", "--min-size", "2") == 0
     assert gradmix("enroll", run, "--name", "novel", "--group", "groups/1") == 0
 
@@ -151,7 +151,7 @@ def test_enroll_and_forget_refuse(trained: Path, run: Path, refused: Refused) ->
 
 def test_discover_name_and_enroll(trained: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = run / "model.safetensors"
-    save(replace(load(run), threshold=Threshold(1e9, 0.2, 9, guaranteed=True)), model)  # rejects all
+    save(load(run).with_threshold(Threshold(1e9, 0.2, 9, guaranteed=True)), model)  # rejects all
     words = (trained / "test", trained / "others", "--out", "groups", "--min-size", "2")
     assert gradmix("discover", run, *words) == 0
     out, err = capsys.readouterr()

@@ -45,7 +45,7 @@ _EXAMPLES = """examples:
 
 'gradmix COMMAND --help' tells more of each."""
 _INTERRUPTED = 130  # what a shell reports for Ctrl-C
-_SECONDS_TO_SPEAK = 5.0
+_SECONDS_FOR_FIRST_ERROR = 5.0
 
 
 class Parser(argparse.ArgumentParser):
@@ -61,16 +61,16 @@ class Parser(argparse.ArgumentParser):
 def main(argv: list[str] | None = None) -> int:
     """Run one command; user mistakes end in one line on stderr and exit code 2."""
     arguments = sys.argv[1:] if argv is None else argv
-    _print_any_name()
+    _escape_odd_names()
     try:
         return _dispatch(arguments)
     except UserError as error:
-        _complain(str(error))
-        if not _speaks():  # torchrun ends all when one ends: not before the first has spoken
-            time.sleep(_SECONDS_TO_SPEAK)
+        _print_error(str(error))
+        if not _is_first_process():  # torchrun ends all when one ends: let the first print its error
+            time.sleep(_SECONDS_FOR_FIRST_ERROR)
         return 2
     except KeyboardInterrupt:
-        if _speaks():
+        if _is_first_process():
             print("interrupted", file=sys.stderr)
         return _INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe went away, as `| head` does: not an error
@@ -79,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:  # a full disk, a folder without permission
         if os.environ.get("GRADMIX_DEBUG"):
             raise
-        _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        _print_error(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         return 2
 
 
@@ -100,7 +100,7 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     name = choose("command", arguments[0], COMMANDS)
     command = importlib.import_module(f".{name}", __package__)
-    if _is_one_of_several() and not getattr(command, "SHARES_WORK", False):
+    if _is_distributed() and not getattr(command, "SHARES_WORK", False):
         raise UserError(f"gradmix {name} works in one process; torchrun is for gradmix train")
     own = Parser(
         prog=f"gradmix {name}",
@@ -115,37 +115,37 @@ def _dispatch(arguments: list[str]) -> int:
     args = own.parse_args(words, argparse.Namespace(recipe_fields=fields))
     from ..progress import show
 
-    show(_speaks())
+    show(_is_first_process())
     with warnings.catch_warnings():
-        warnings.showwarning = _mention
+        warnings.showwarning = _print_warning
         code: int = command.run(args)
     return code
 
 
-def _print_any_name() -> None:
+def _escape_odd_names() -> None:
     """Let stdout show file names that are not UTF-8 as escapes, as stderr does."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _mention(message: Warning | str, *where: object, **more: object) -> None:
-    """A warning as one line: in which line of the package it arose is nobody's business here."""
-    _complain(str(message))
+def _print_warning(message: Warning | str, *where: object, **more: object) -> None:
+    """Print a warning as one line, without the line of the package that raised it."""
+    _print_error(str(message))
 
 
-def _complain(message: str) -> None:
-    if _speaks():
+def _print_error(message: str) -> None:
+    if _is_first_process():
         print(f"gradmix: {' '.join(message.split())}", file=sys.stderr)
 
 
-def _is_one_of_several() -> bool:
-    """Whether torchrun started this process among others."""
+def _is_distributed() -> bool:
+    """Return whether torchrun started this process among others."""
     return os.environ.get("WORLD_SIZE", "1") != "1"
 
 
-def _speaks() -> bool:
-    """Of several processes only the first does; what is wrong with another is told to it."""
-    return not _is_one_of_several() or os.environ.get("RANK", "0") == "0"
+def _is_first_process() -> bool:
+    """Return whether this process prints: of several only the first does, also the others' mistakes."""
+    return not _is_distributed() or os.environ.get("RANK", "0") == "0"
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 gradmix bench step
 gradmix bench step --encoder resnet18 --batch-size 32 --rounds 5
+gradmix bench methods --method arpl --method medaf
 gradmix bench quality --protocol cifar10 --minutes 10 --out bench/cifar10
 gradmix bench knn --features 1000000 --classes 1000
 gradmix bench extract --encoder resnet18
@@ -29,6 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--compile", action="store_true", help="with a row for torch.compile, and what it costs"
     )
     step.set_defaults(bench=_step)
+
+    methods = what.add_parser("methods", help="one training step of every method, next to cross-entropy's")
+    add_step_arguments(methods, rounds=7)
+    methods.add_argument("--method", action="append", metavar="NAME", help="repeatable (default: all)")
+    methods.set_defaults(bench=_methods)
 
     quality = what.add_parser("quality", help="AUROC against minutes: ce, supcon + simclr, CutMix, GradMix")
     quality.add_argument("--protocol", default="cifar10", help="default: cifar10")
@@ -79,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def add_step_arguments(parser: argparse.ArgumentParser, rounds: int) -> None:
-    """Which step to measure, and how often; also for the scripts in ``benchmarks/``."""
+    """Add which step to measure, and how often; also for the scripts in ``benchmarks/``."""
     parser.add_argument("--encoder", default="conv7_32", help="default: conv7_32")
     parser.add_argument("--stem", default="small", help="default: small")
     parser.add_argument("--image-size", type=int, default=32)
@@ -107,10 +113,10 @@ def print_timings(what: str, ratio: str, rows: list[Timing]) -> None:
 
 
 def _step(args: argparse.Namespace) -> None:
-    from ..bench.step import NETWORK, bench_flops, bench_parts, bench_step, compile_seconds
+    from ..bench.step import NETWORK, bench_flops, bench_parts, bench_step, measure_compile_seconds
 
     settings = step_settings(args)
-    compiling = compile_seconds(settings) if args.compile else 0.0
+    compiling = measure_compile_seconds(settings) if args.compile else 0.0
     print_timings("step", "x CutMix", bench_step(settings, args.rounds, args.compile))
     if args.compile:
         print(f"compiling took {compiling:.0f} s")
@@ -128,31 +134,53 @@ def _step(args: argparse.Namespace) -> None:
     )
 
 
+def _methods(args: argparse.Namespace) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from ..bench.methods import bench_methods
+
+    table = Table("step of", "median ms", "x ce", "middle half of the ratios", "x ce, predicted", box=None)
+    for row in bench_methods(step_settings(args), args.rounds, args.method or ()):
+        timing = row.timing
+        spread = f"{timing.low:.2f} to {timing.high:.2f}"
+        table.add_row(
+            timing.name,
+            f"{1000 * timing.seconds:.1f}",
+            f"{timing.ratio:.2f}",
+            spread,
+            f"{row.predicted:.2f}",
+        )
+    Console().print(table)
+    print("predicted: forward passes of the encoder per image, a backward counted as two; generators are not")
+
+
 def _quality(args: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from ..atomic import write_text
-    from ..bench.quality import ARMS, bench_quality
-    from ..data import get_split
-    from ..report.experiment_figures import curves_figure
+    from ..bench.quality import CONTESTANTS, bench_quality
+    from ..data import ImageFormat, get_split
+    from ..experiments.report.figures import curves_figure
+    from ..files import write_text
+    from ..recipe import load_recipe
     from ..report.figure_files import standalone
-    from ..training import load_recipe
-    from .sources import open_set_of
+    from .sources import load_open_set
 
     if args.minutes <= 0 or args.points < 1:
         raise UserError("--minutes must be positive and --points at least 1")
-    arms = [ARMS[choose("arm", name, ARMS)] for name in args.arm or ARMS]
+    chosen = [CONTESTANTS[choose("arm", name, CONTESTANTS)] for name in args.arm or CONTESTANTS]
     recipe = load_recipe(args.recipe or f"cpu/{args.protocol}")
-    data = open_set_of(get_split(args.protocol, args.trial), args.data_root, recipe, skip_bad=False)
-    curves = bench_quality(data, recipe, args.minutes, args.out, args.points, arms, keep_models=True)
+    wanted = ImageFormat(recipe.views.image_size, recipe.views.channels)
+    data = load_open_set(get_split(args.protocol, args.trial), args.data_root, wanted, skip_bad=False)
+    curves = bench_quality(data, recipe, args.minutes, args.out, args.points, chosen, keep_models=True)
     table = Table("arm", "minutes", "steps", "AUROC", "accuracy", box=None)
     for curve in curves:
         for point in curve.points:
             percent = (f"{100 * value:.2f}" for value in (point.auroc, point.accuracy))
-            table.add_row(curve.arm, f"{point.minutes:.1f}", str(point.steps), *percent)
+            table.add_row(curve.contestant, f"{point.minutes:.1f}", str(point.steps), *percent)
     Console().print(table)
-    lines = {c.arm: [([p.minutes for p in c.points], [p.auroc for p in c.points])] for c in curves}
+    lines = {c.contestant: [([p.minutes for p in c.points], [p.auroc for p in c.points])] for c in curves}
     write_text(args.out / "auroc.svg", standalone(curves_figure(lines, "minutes of training", "AUROC")))
     print(args.out / "auroc.svg")
 
@@ -179,7 +207,7 @@ def _extract(args: argparse.Namespace) -> None:
 
 
 def _print_rates(what: str, rate: str, ratio: str, count: int, rows: list[Timing]) -> None:
-    """Speeds rather than times: a ratio above 1 is faster than the reference."""
+    """Print speeds rather than times: a ratio above 1 is faster than the reference."""
     from rich.console import Console
     from rich.table import Table
 

@@ -3,6 +3,7 @@
   gradmix calibrate runs/photos --false-reject 0.01
   gradmix calibrate runs/photos --false-reject 0.05 --per-class
   gradmix calibrate runs/photos --images new_photos/       # class folders, never used in training
+  gradmix calibrate runs/photos --detector knn             # from now on it decides by this score
 
 The threshold comes from known images that were held out of training (--holdout of 'gradmix train'), or from
 --images. Of future images like these, at most the given share is then rejected, on average over such draws:
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 from ..errors import UserError
 
 if TYPE_CHECKING:
-    from ..detection import Threshold
+    from ..data import ImageSet
     from ..recognition import Recognizer
 
 
@@ -33,8 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--per-class",
         action=argparse.BooleanOptionalAction,
-        help="one threshold a class, or one for all (default: as it is)",
+        help="one threshold per class, or one for all (default: as it is)",
     )
+    parser.add_argument("--detector", default="", help="let it decide by another score (default: as it does)")
     parser.add_argument("--images", type=Path, metavar="FOLDER", help="class folders of images it never saw")
     parser.add_argument("--skip-bad", action="store_true", help="leave unreadable images out, and count them")
 
@@ -50,15 +52,16 @@ def run(args: argparse.Namespace) -> int:
         if args.images:
             from ..data import load_images
 
-            views = recognizer.recipe.views
             images = load_images(
                 args.images,
                 split="all",
-                size=views.image_size,
-                channels=views.channels,
+                size=recognizer.image_format.size,
+                channels=recognizer.image_format.channels,
                 skip_bad=args.skip_bad,
             )
-        changed = recognizer.recalibrated(args.false_reject, args.per_class, images)
+        if args.detector:
+            recognizer = _decide_by(args.detector, recognizer, images)
+        changed = recognizer.recalibrate(args.false_reject, args.per_class, images)
         t = changed.threshold
         if not t.guaranteed:
             lowest = f"; the lowest rate they allow is {1 / (t.n + 1):.2g}" if t.n else ""
@@ -69,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         return changed
 
     changed = update_model(args.model, change)
-    for line in _summary(changed.threshold, changed.class_names):
+    for line in _summarize(changed):
         print(line)
     if not changed.threshold.held_out:
         print(
@@ -80,9 +83,20 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _summary(t: Threshold, class_names: tuple[str, ...]) -> list[str]:
-    """What was set, and what follows from it."""
-    kind = "held-out known images" if t.held_out else "training images, each left out in turn"
+def _decide_by(name: str, recognizer: Recognizer, images: ImageSet | None) -> Recognizer:
+    """Return the model with another score; ``images`` stand in where it has no held-out ones."""
+    if images is not None and recognizer.calibration is None:
+        recognizer = recognizer.recalibrate(images=images)
+    return recognizer.with_detector(name)
+
+
+def _summarize(changed: Recognizer) -> list[str]:
+    """Return lines about what was set, and what follows from it."""
+    from ..detection import KNN
+
+    t = changed.threshold
+    left_out = ", each left out in turn" if isinstance(changed.decision.detector, KNN) else ""
+    kind = "held-out known images" if t.held_out else f"training images{left_out}"
     lines = [f"threshold {t.value:.6g} from {t.n} {kind}"]
     if t.promised and not t.per_class:
         low, high = t.rate_range()
@@ -90,7 +104,7 @@ def _summary(t: Threshold, class_names: tuple[str, ...]) -> list[str]:
             f"at most {100 * t.false_reject:g} % of known images rejected on average; "
             f"with these {t.n} images between {100 * low:.2g} and {100 * high:.2g} % (90 % sure)"
         )
-    for name, of_class in zip(class_names, t.by_class, strict=False):
+    for name, of_class in zip(changed.class_names, t.by_class, strict=False):
         promise = "" if of_class.guaranteed else f" (too few: {t.needed} are needed; nothing promised)"
         lines.append(
             f"  {name}: {of_class.value:.6g} from {of_class.n} images{promise if t.per_class else ''}"

@@ -1,4 +1,4 @@
-"""``gradmix data``: which data is there, what it is like, what is wrong with it; how corruptions look."""
+"""``gradmix data``: list, describe and check data; show corruptions; manage the cache."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..data.inspect import CheckReport, Listing, SplitInfo
+    from ..data import CheckReport, Listing, SplitInfo
 
 _CLASSES_SHOWN = 20
 _FINDINGS_SHOWN = 20  # of each kind; --all shows the rest
@@ -16,28 +16,30 @@ _SOURCE = "a folder, an .npz file, an archive (.zip, .tar), or the name of a kno
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give ``parser`` the five things that can be asked about data."""
+    """Add the five subcommands to ``parser``."""
     parser.description = (
         "Look at data before training on it: a folder of class folders, Hub parquet files, .npz arrays, or "
         "MNIST, CIFAR, SVHN and TinyImageNet as distributed."
     )
     ways = parser.add_subparsers(dest="way", required=True, metavar="list|info|check|corrupt|cache")
-    listing = _way(ways, "list", "which known data sets are under the data root", "gradmix data list")
-    info = _way(ways, "info", "shape, images per class and hash", "gradmix data info photos/")
-    check = _way(
+    listing = _add_subcommand(
+        ways, "list", "which known data sets are under the data root", "gradmix data list"
+    )
+    info = _add_subcommand(ways, "info", "shape, images per class and hash", "gradmix data info photos/")
+    check = _add_subcommand(
         ways,
         "check",
         "decode every image; exit with 1 if something is broken",
         "gradmix data check photos/",
     )
-    sheet = _way(
+    sheet = _add_subcommand(
         ways,
         "corrupt",
         "a contact sheet of one image: 15 corruptions, 5 severities",
         "gradmix data corrupt photo.jpg --size 64 --out sheet.png",
     )
     sheet.add_argument("image", type=Path, help="an image file")
-    sheet.add_argument("--size", type=int, default=64, help="pixels a side, which severities follow (64)")
+    sheet.add_argument("--size", type=int, default=64, help="pixels per side, which severities follow (64)")
     sheet.add_argument("--seed", type=int, default=0, help="of noise and patterns (0)")
     sheet.add_argument(
         "--frost",
@@ -45,7 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="pictures of frost (default: frost/ of the data root, or generated)",
     )
     sheet.add_argument("--out", type=Path, default=Path("corruptions.png"), help="(default corruptions.png)")
-    cache = _way(ways, "cache", "what decoded images and features take on disk", "gradmix data cache --clear")
+    cache = _add_subcommand(
+        ways, "cache", "what decoded images and features take on disk", "gradmix data cache --clear"
+    )
     cache.add_argument("--clear", action="store_true", help="delete it; all of it can be computed again")
     for way in (info, check):
         way.add_argument("source", help=_SOURCE)
@@ -59,20 +63,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Answer on stdout; 0, or 1 if ``check`` found something broken."""
-    from ..data import inspect, roots
+    """Print the answer; return 0, or 1 if ``check`` found something broken."""
+    from ..data import check_data, data_root, describe_data, list_data
 
     if args.way == "list":
-        _print_listings(inspect.list_data(args.data_root), str(roots.data_root(args.data_root)))
+        _print_listings(list_data(args.data_root), str(data_root(args.data_root)))
         return 0
     if args.way == "cache":
         return _show_cache(args.clear)
     if args.way == "corrupt":
         return _write_sheet(args)
     if args.way == "info":
-        _print_info(inspect.info(args.source, data_root=args.data_root), None if args.all else _CLASSES_SHOWN)
+        _print_info(
+            describe_data(args.source, data_root=args.data_root), None if args.all else _CLASSES_SHOWN
+        )
         return 0
-    report = inspect.check(args.source, data_root=args.data_root)
+    report = check_data(args.source, data_root=args.data_root)
     _print_check(report, None if args.all else _FINDINGS_SHOWN)
     return 1 if report.broken else 0
 
@@ -81,9 +87,8 @@ def _show_cache(clear: bool) -> int:
     from rich.table import Table
     from rich.text import Text
 
-    from ..data.cache_contents import cache_contents, clear_cache
-    from ..data.eviction import cache_limit
-    from .tables import print_table
+    from ..data import cache_contents, cache_limit, clear_cache
+    from ..progress import print_table
 
     if clear:
         print(f"freed {clear_cache() / 2**30:.2f} GB")
@@ -98,14 +103,14 @@ def _show_cache(clear: bool) -> int:
 
 
 def _write_sheet(args: argparse.Namespace) -> int:
-    from ..atomic import write_atomically
     from ..data import load_image_files
     from ..data.corruptions import load_frost
-    from ..report.corruption_sheet import corruption_sheet
+    from ..files import write_atomically
+    from ..report.corruption_sheet import draw_corruption_sheet
 
     images, _ = load_image_files([args.image], size=args.size, channels=3)
     frost = load_frost(args.frost or None)
-    sheet = corruption_sheet(images.images[0], frost, args.seed)
+    sheet = draw_corruption_sheet(images.images[0], frost, args.seed)
     write_atomically(args.out, lambda part: _write(part, sheet))
     print(f"{args.out}" + (" (frost: generated)" if frost.generated else ""))
     return 0
@@ -115,7 +120,7 @@ def _write(file: Path, content: bytes) -> None:
     file.write_bytes(content)
 
 
-def _way(
+def _add_subcommand(
     ways: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str, example: str
 ) -> argparse.ArgumentParser:
     return ways.add_parser(

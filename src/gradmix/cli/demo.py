@@ -1,4 +1,4 @@
-"""Train on 5,000 real handwritten digits that come with it: six digits known, four never shown.
+"""Train on 5,000 handwritten digits that are included: six digits known, four never shown.
 
   gradmix demo
   gradmix demo --out demo --fresh

@@ -17,9 +17,7 @@ from pathlib import Path
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help="a run folder, or its model.safetensors")
     parser.add_argument("images", nargs="+", type=Path, metavar="IMAGES", help="image files and folders")
-    parser.add_argument(
-        "--out", required=True, type=Path, metavar="DIR", help="a folder that is not there yet"
-    )
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="a new folder")
     parser.add_argument("--min-size", type=int, default=5, metavar="N", help="smallest group (default 5)")
     parser.add_argument("--skip-bad", action="store_true", help="leave unreadable images out, and count them")
 
@@ -27,14 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..data import load_image_files
     from ..recognition import load
-    from ..recognition.group_files import check_free
+    from ..recognition.discover import check_free
     from ..report.group_sheets import write_groups
 
     check_free(args.out)
     recognizer = load(args.model)
-    views = recognizer.recipe.views
+    image_format = recognizer.image_format
     images, bad = load_image_files(
-        args.images, size=views.image_size, channels=views.channels, skip_bad=args.skip_bad
+        args.images, size=image_format.size, channels=image_format.channels, skip_bad=args.skip_bad
     )
     found = recognizer.discover(images, args.min_size)
     write_groups(found, images, args.out)

@@ -38,25 +38,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..data import load_image_files
     from ..recognition import Recognizer, update_model
-    from ..recognition.group_files import files_of_group
+    from ..recognition.discover import read_group_files
 
     if args.images and args.group:
         raise UserError("give the images of the class, or --group DIR, not both")
-    paths = files_of_group(args.group) if args.group else args.images
+    paths = read_group_files(args.group) if args.group else args.images
     left_out = 0
 
     def change(recognizer: Recognizer) -> Recognizer:
         nonlocal left_out
-        views = recognizer.recipe.views
+        wanted = recognizer.image_format
         images, bad = load_image_files(
-            paths, size=views.image_size, channels=views.channels, skip_bad=args.skip_bad
+            paths, size=wanted.size, channels=wanted.channels, skip_bad=args.skip_bad
         )
         left_out = len(bad)
-        return recognizer.enrolled(args.name, images, add=args.add)
+        return recognizer.enroll(args.name, images, add=args.add)
 
     changed = update_model(args.model, change)
-    label = changed.class_names.index(args.name)
-    many = int((changed.knn.state()["labels"] == label).sum())
+    many = changed.count_images(args.name)
     skipped = f" ({left_out} unreadable left out)" if left_out else ""
     print(f"{args.name}: {many} images{skipped}; the model knows {len(changed.class_names)} classes")
     return 0

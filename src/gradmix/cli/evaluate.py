@@ -1,7 +1,7 @@
 """Measure how well a run tells known from unknown.
 
   gradmix evaluate runs/mnist                                   # on the split it was trained for
-  gradmix evaluate runs/mnist --protocol mnist --trial 0 --score all
+  gradmix evaluate runs/mnist --protocol mnist --trial 0 --detector all
   gradmix evaluate runs/photos --known test/ --unknown other/   # folders of your own
   gradmix evaluate runs/cifar+10 --protocol cifar+50 --out runs/cifar+50
 
@@ -31,9 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--known", metavar="DIR", help="folder of class folders, named as in training")
     parser.add_argument("--unknown", metavar="DIR", help="folder of images of other classes")
     parser.add_argument(
+        "--detector",
         "--score",
+        dest="detector",
         default="all",
-        help="some of knn, knn:sum (another normalisation), nno, msp, entropy, mls, energy; or all (default)",
+        help="some of knn, knn:sum (another normalisation), nno, msp, entropy, mls, energy, openmax, …; "
+        "or all that the model can compute (default)",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results (default: the run's)")
     parser.add_argument("--data-root", metavar="DIR", help="where data sets are (default: $GRADMIX_DATA)")
@@ -41,8 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..detection import DETECTORS, NORMALIZATIONS
-    from ..evaluation import evaluate_open_set
+    from ..evaluation import applicable_detectors, evaluate_open_set
     from ..recognition import load
     from ..report import write
     from ..report.evaluation_page import evaluation_page
@@ -51,16 +53,13 @@ def run(args: argparse.Namespace) -> int:
 
     folder = RunFolder.open(args.run)
     recognizer = load(args.run)
-    test, facts = _test_images(args, recognizer, folder.facts())
-    detectors = args.score.split(",")
-    if args.score == "all":
-        detectors = [f"knn:{n}" for n in NORMALIZATIONS if n != recognizer.knn.normalize]
-        if test.train is not None:  # from which the others learn
-            detectors += DETECTORS
+    test, facts = _load_test_images(args, recognizer, folder.facts())
+    all_of_them = args.detector == "all"
+    detectors = applicable_detectors(recognizer) if all_of_them else args.detector.split(",")
     out: Path = args.out or args.run
     out.mkdir(parents=True, exist_ok=True)  # now: a folder that cannot be made shows before the work
     result = evaluate_open_set(
-        recognizer, test.known, test.unknown, test.train, detectors, cache=not args.no_cache
+        recognizer, test.known, test.unknown, detectors=detectors, cache=not args.no_cache
     )
     print_metrics(result)
 
@@ -69,8 +68,8 @@ def run(args: argparse.Namespace) -> int:
         **facts,
         "command": " ".join(["gradmix", *sys.argv[1:]]),
         "trained by": run_facts.get("command"),
-        "recipe": recognizer.recipe.flat(),
-        "seed": recognizer.recipe.training.seed,
+        "recipe": dict(recognizer.recipe),
+        "seed": recognizer.recipe.get("seed"),
         "minutes of training": run_facts.get("minutes"),
         "versions": run_facts.get("versions"),
         "known test images": len(test.known),
@@ -85,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         folder.history(),
         title=f"Known or unknown: {facts['test']}",
         subtitle=f"{len(recognizer.class_names)} known classes, {len(test.unknown)} images of unknown ones",
-        details={name: _text(value) for name, value in about.items()},
+        details={name: _to_text(value) for name, value in about.items()},
         unknown_names=test.unknown_names,
     )
     write(page, out / "report.html")
@@ -97,26 +96,24 @@ def run(args: argparse.Namespace) -> int:
 class _TestImages:
     known: ImageSet
     unknown: ImageSet
-    train: ImageSet | None = None  # if they can be had
     unknown_names: tuple[str, ...] = ()
 
 
-def _test_images(
+def _load_test_images(
     args: argparse.Namespace, recognizer: Recognizer, run_facts: dict[str, Any]
 ) -> tuple[_TestImages, dict[str, Any]]:
-    """The images, and what to write about them."""
+    """Return the images, and what to write about them."""
     from ..data import load_image_files, load_images
-    from ..recognition.build import hold_out
     from .sources import (
-        chosen_split,
-        open_set_of,
-        recorded_request,
+        get_chosen_split,
+        load_open_set,
+        read_request,
+        read_split,
         refuse_without_protocol,
         skips_bad,
-        split_of,
     )
 
-    views = recognizer.recipe.views
+    wanted = recognizer.image_format
     if not args.protocol:
         refuse_without_protocol(args)
     if args.known or args.unknown:
@@ -124,31 +121,33 @@ def _test_images(
             raise UserError("give --protocol, or --known and --unknown, not both")
         if not (args.known and args.unknown):
             raise UserError("--known and --unknown go together: a folder of each")
-        known = load_images(args.known, split="all", size=views.image_size, channels=views.channels)
+        known = load_images(args.known, split="all", size=wanted.size, channels=wanted.channels)
         foreign = [name for name in known.class_names if name not in recognizer.class_names]
         if foreign:
             raise UserError(
                 f"{args.known} has a class '{foreign[0]}' that the model does not know "
                 f"(it knows: {', '.join(recognizer.class_names)})"
             )
-        place = [known.class_names.index(n) if n in known.class_names else -1 for n in recognizer.class_names]
-        if -1 in place:
-            missing = recognizer.class_names[place.index(-1)]
+        labels = [
+            known.class_names.index(n) if n in known.class_names else -1 for n in recognizer.class_names
+        ]
+        if -1 in labels:
+            missing = recognizer.class_names[labels.index(-1)]
             raise UserError(f"{args.known} has no folder for the known class '{missing}'")
-        unknown, _ = load_image_files([Path(args.unknown)], size=views.image_size, channels=views.channels)
-        return _TestImages(known.only(place), unknown), {"test": f"{args.known} and {args.unknown}"}
+        unknown, _ = load_image_files([Path(args.unknown)], size=wanted.size, channels=wanted.channels)
+        return _TestImages(known.only(labels), unknown), {"test": f"{args.known} and {args.unknown}"}
     skip_bad = False
     if args.protocol:
-        split = chosen_split(args)
+        split = get_chosen_split(args)
     else:
-        request = recorded_request(run_facts, args.run)
+        request = read_request(run_facts, args.run)
         if "split" not in request:
             raise UserError(
                 f"{args.run} knows all classes of {request['source']}; nothing there is unknown: "
                 "give --known DIR --unknown DIR"
             )
-        split, skip_bad = split_of(request), skips_bad(request)
-    data = open_set_of(split, args.data_root, recognizer.recipe, skip_bad)
+        split, skip_bad = read_split(request), skips_bad(request)
+    data = load_open_set(split, args.data_root, wanted, skip_bad)
     if data.train.class_names != recognizer.class_names:
         raise UserError(
             f"{split.protocol} trial {split.trial} has other known classes than the run "
@@ -159,11 +158,10 @@ def _test_images(
         "split": split.hash,
         "openness": round(split.openness, 4),
     }
-    trained_on, _ = hold_out(data.train, recognizer.recipe)
-    return _TestImages(data.test_known, data.test_unknown, trained_on, data.unknown_names), facts
+    return _TestImages(data.test_known, data.test_unknown, data.unknown_names), facts
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{k} {v}" for k, v in value.items())
     return str(value)

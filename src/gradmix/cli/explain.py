@@ -18,7 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE", help="image files and folders")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="where to write to")
     parser.add_argument("--classes", type=int, default=3, metavar="N", help="classes shown (default 3)")
-    parser.add_argument("--neighbours", type=int, default=5, metavar="N", help="images a class (default 5)")
+    parser.add_argument(
+        "--neighbors", "--neighbours", type=int, default=5, metavar="N", help="images per class (default 5)"
+    )
     parser.add_argument("--skip-bad", action="store_true", help="leave unreadable images out, and count them")
 
 
@@ -28,11 +30,11 @@ def run(args: argparse.Namespace) -> int:
     from ..report.explanation_page import verdict, write_explanations
 
     recognizer = load(args.model)
-    views = recognizer.recipe.views
+    image_format = recognizer.image_format
     images, bad = load_image_files(
-        args.images, size=views.image_size, channels=views.channels, skip_bad=args.skip_bad
+        args.images, size=image_format.size, channels=image_format.channels, skip_bad=args.skip_bad
     )
-    explanations = recognizer.explain(images, args.classes, args.neighbours)
+    explanations = recognizer.explain(images, args.classes, args.neighbors)
     files = write_explanations(explanations, args.out, f"Why: {args.model}")
     for explanation in explanations:
         print(f"{explanation.source}: {verdict(explanation)}")

@@ -1,10 +1,10 @@
-"""Write a model for places without torch: ONNX, arrays, and forty lines of Python that use them.
+"""Write a model for use without torch: ONNX, arrays, and forty lines of Python that use them.
 
   gradmix export runs/photos --out exported/
-  gradmix export runs/photos --out exported/ --score knn:sum      # another score, with its own threshold
+  gradmix export runs/photos --out exported/ --detector knn:sum   # another score, with its own threshold
   python exported/predict.py a.jpg b.png                          # needs onnxruntime, numpy and Pillow
 
-The folder appears when it is whole. Its answers are those of 'gradmix predict' to 1e-4.
+The folder appears when it is complete. Its answers are those of 'gradmix predict' to 1e-4.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the new folder")
     parser.add_argument(
+        "--detector",
         "--score",
+        dest="detector",
         default="",
-        help="knn:shifted, knn:sum, knn:softmax, knn:none, nno, msp, entropy, mls or energy "
+        help="knn:shifted, knn:sum, knn:softmax, knn:none, nno, msp, entropy, mls, energy, openmax or osrci "
         "(default: the model's own)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..deploy.export import export_model
+    from ..export import export_model
     from ..recognition import load
 
-    print(export_model(load(args.model), args.out, args.score))
+    print(export_model(load(args.model), args.out, args.detector))
     return 0

@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     from ..recognition import update_model
     from ..recognition.calibration import rejects_nothing
 
-    changed = update_model(args.model, lambda recognizer: recognizer.forgotten(args.name))
+    changed = update_model(args.model, lambda recognizer: recognizer.forget(args.name))
     print(f"{args.name} is forgotten; the model knows {len(changed.class_names)} classes")
     if note := rejects_nothing(changed.threshold):
         print(f"note: {note}; see: gradmix calibrate --help", file=sys.stderr)

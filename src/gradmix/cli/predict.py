@@ -5,13 +5,14 @@
   gradmix predict runs/photos big_folder/ --out answers.csv        # or .jsonl, .parquet
   find photos/ -name '*.jpg' | gradmix predict runs/photos --list - --out answers.csv
   gradmix predict runs/photos big_folder/ --out answers.csv --ray  # on a Ray cluster
+  gradmix predict runs/photos new/ --detector energy               # another score, its own threshold
 
-One row an image: file, label (or 'unknown'), the known class it looks most like, and the score
+One row per image: file, label (or 'unknown'), the most similar known class, and the score
 (higher = more likely known). Images below the run's threshold are unknown.
 
-With --out the file may have any number of rows, one an input: an unreadable image has the reason in the
-column 'error', and nothing else. Rows go to answers.csv.part, which becomes answers.csv when it is whole.
-After whatever stopped it, the same command goes on where it was, and ends in the same bytes.
+With --out the file may have any number of rows, one per input: an unreadable image has the reason in the
+column 'error', and nothing else. Rows go to answers.csv.part, which becomes answers.csv when it is complete.
+After an interruption, the same command resumes where it stopped, and ends in the same bytes.
 """
 
 from __future__ import annotations
@@ -24,15 +25,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from ..progress import no_progress, progress
-from .tables import print_table
+from ..progress import no_progress, print_table, progress
 
 if TYPE_CHECKING:
-    from ..deploy import Answer, Inputs
+    from ..batch import Answer, Inputs
     from ..recognition import Recognizer
 
-_SHOWN = ("file", "label", "nearest", "score")
-_STREAMS = ("csv", "jsonl")  # the formats that need not see the last row to print the first
+_COLUMNS = ("file", "label", "nearest", "score")
+_STREAMED = ("csv", "jsonl")  # the formats that need not see the last row to print the first
 _LOCAL = "local"  # --ray without an address
 
 
@@ -45,14 +45,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
     class List(argparse.Action):
-        """Takes the place of IMAGES. (As nargs="*" they would be taken for none before the first option.)"""
+        """Replace IMAGES. (With nargs="*" argparse would take none before the first option.)"""
 
         def __call__(self, parser: object, found: argparse.Namespace, values: object, *_: object) -> None:
             found.list, images.required = values, False
 
     parser.add_argument(
-        "--list", action=List, metavar="FILE", help="… or a file that names one image a line; - is stdin"
+        "--list", action=List, metavar="FILE", help="… or a file that names one image per line; - is stdin"
     )
+    parser.add_argument("--detector", default="", help="decide by another score than the model's own")
     parser.add_argument("--format", choices=("csv", "json", "jsonl", "table"), help="default: table")
     parser.add_argument("--skip-bad", action="store_true", help="leave unreadable images out, and count them")
     parser.add_argument(
@@ -75,39 +76,43 @@ def run(args: argparse.Namespace) -> int:
         for given, option in ((args.force, "--force"), (args.ray, "--ray")):
             if given:
                 raise UserError(f"{option} goes with --out FILE")
-        return _print(args)
+        return _print_answers(args)
     if args.format:
         raise UserError("--format is of what is printed; with --out the suffix says it")
     if args.skip_bad:
         raise UserError("--skip-bad does not go with --out, where every image has a row; drop it")
-    return _write(args)
+    return _write_file(args)
 
 
-def _inputs(args: argparse.Namespace) -> Inputs:
-    from ..deploy import Inputs
+def _read_inputs(args: argparse.Namespace) -> Inputs:
+    from ..batch import Inputs
 
     if args.list is None:
-        return Inputs.of_paths(args.images)
+        return Inputs.from_paths(args.images)
     if args.list == "-":
-        return Inputs.of_lines(sys.stdin.buffer, "stdin")
+        return Inputs.from_lines(sys.stdin.buffer, "stdin")
     try:
         with open(args.list, "rb") as lines:
-            return Inputs.of_lines(lines, args.list)
+            return Inputs.from_lines(lines, args.list)
     except OSError as error:
         raise UserError(f"--list {args.list or repr('')} cannot be read: {error.strerror}") from error
 
 
-def _write(args: argparse.Namespace) -> int:
-    from ..deploy import answers, predict_to_file
-    from ..deploy.predict_file import Answering
+def _write_file(args: argparse.Namespace) -> int:
+    from ..batch import BatchPredictor, make_ray_predictor, predict_batches, predict_to_file
 
-    answering: Answering = answers
+    predictor: BatchPredictor = predict_batches
     if args.ray:
-        from ..deploy.ray_predict import answers_on_ray
-
-        answering = answers_on_ray(None if args.ray == _LOCAL else args.ray)
+        predictor = make_ray_predictor(None if args.ray == _LOCAL else args.ray)
     try:
-        done = predict_to_file(args.run, _inputs(args), args.out, force=args.force, answering=answering)
+        done = predict_to_file(
+            args.run,
+            _read_inputs(args),
+            args.out,
+            force=args.force,
+            predictor=predictor,
+            detector=args.detector,
+        )
     except KeyboardInterrupt:
         print(f"what is done is in {args.out}.part; the same command goes on from there", file=sys.stderr)
         raise
@@ -119,38 +124,41 @@ def _write(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print(args: argparse.Namespace) -> int:
-    """csv and jsonl batch by batch, as they come; a table and one JSON array when all are known."""
-    from ..deploy.answer_formats import csv_lines
-    from ..recognition import load
+def _print_answers(args: argparse.Namespace) -> int:
+    """Print csv and jsonl batch by batch; a table or one JSON array at the end."""
+    from ..batch import format_csv
+    from ..recognition.model_file import load
 
-    out = sys.stdout  # this one: while a bar is drawn, whatever is called sys.stdout writes to stderr
-    batches = _readable(load(args.run), _inputs(args), args.skip_bad, args.format in _STREAMS)
+    out = sys.stdout  # taken now: while a bar is drawn, sys.stdout writes to stderr
+    recognizer = load(args.run)
+    if args.detector:
+        recognizer = recognizer.with_detector(args.detector)
+    batches = _predict_readable(recognizer, _read_inputs(args), args.skip_bad, args.format in _STREAMED)
     if args.format == "csv":
         for number, rows in enumerate(batches):
-            out.write(csv_lines([*([_SHOWN] if number == 0 else []), *(row[:4] for row in rows)]))
+            out.write(format_csv([*([_COLUMNS] if number == 0 else []), *(row[:4] for row in rows)]))
     elif args.format == "jsonl":
         for rows in batches:
-            out.writelines(json.dumps(_shown(row), ensure_ascii=False) + "\n" for row in rows)
+            out.writelines(json.dumps(_to_dict(row), ensure_ascii=False) + "\n" for row in rows)
     else:
         all_rows = [row for rows in batches for row in rows]
         if args.format == "json":
-            print(json.dumps([_shown(row) for row in all_rows], indent=1, ensure_ascii=False))
+            print(json.dumps([_to_dict(row) for row in all_rows], indent=1, ensure_ascii=False))
         else:
             _print_table(all_rows)
     return 0
 
 
-def _readable(
-    recognizer: Recognizer, inputs: Inputs, skip_bad: bool, as_they_come: bool
+def _predict_readable(
+    recognizer: Recognizer, inputs: Inputs, skip_bad: bool, streamed: bool
 ) -> Iterator[list[Answer]]:
-    """The answers without the unreadable images: the first is refused, or they are counted at the end."""
-    from ..deploy import answers
+    """Yield answers for the readable images; refuse the first unreadable one, or count them at the end."""
+    from ..batch import predict_batches
 
     number, first = 0, ""
-    silent = as_they_come and sys.stdout.isatty()  # a bar between rows would be a mess
+    silent = streamed and sys.stdout.isatty()  # a bar would be drawn between the rows
     with no_progress() if silent else progress("naming images", inputs.count) as advance:
-        for rows in answers(recognizer, inputs):
+        for rows in predict_batches(recognizer, inputs):
             for row in rows:
                 if row.error is not None:
                     first = first or f"{row.file} {row.error}"
@@ -164,17 +172,17 @@ def _readable(
         print(f"left out {number} unreadable images; the first: {first}", file=sys.stderr)
 
 
-def _shown(row: Answer) -> dict[str, object]:
-    return dict(zip(_SHOWN, row, strict=False))
+def _to_dict(row: Answer) -> dict[str, object]:
+    return dict(zip(_COLUMNS, row, strict=False))
 
 
 def _print_table(rows: list[Answer]) -> None:
     from rich.table import Table
     from rich.text import Text  # file names may hold [brackets], which plain cells take for markup
 
-    from ..recognition.class_names import UNKNOWN_NAME
+    from ..detection import UNKNOWN_NAME
 
-    table = Table(*_SHOWN, box=None)
+    table = Table(*_COLUMNS, box=None)
     table.columns[0].overflow = "fold"  # a path must stay whole
     for row in rows:
         style = "dim" if row.label == UNKNOWN_NAME else ""

@@ -1,11 +1,11 @@
-"""Give a model to the Hugging Face Hub.
+"""Upload a model to the Hugging Face Hub.
 
   gradmix push runs/photos me/otters --private
   gradmix predict hf://me/otters new/                # everywhere a run or model is asked for
   gradmix predict hf://me/otters@v1 new/             # a commit or tag of it
 
-Uploads model.safetensors, recipe.yaml and a model card (README.md), and nothing else. The licence is yours to
-choose: write it into the card on the Hub. A card that is there already is kept.
+Uploads model.safetensors, recipe.yaml and a model card (README.md), and nothing else. The license is yours to
+choose: write it into the card on the Hub. An existing card is kept.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from pathlib import Path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="RUN", help="a run folder, or its model.safetensors")
-    parser.add_argument("repo", metavar="OWNER/NAME", help="the repository; made if it is not there")
-    parser.add_argument("--private", action="store_true", help="only for you, or for your organisation")
+    parser.add_argument("repo", metavar="OWNER/NAME", help="the repository; created if it does not exist")
+    parser.add_argument("--private", action="store_true", help="visible only to you or your organization")
     parser.add_argument(
         "--with-pictures",
         action="store_true",
-        help="with the small pictures and file names of the training images, which are left out otherwise",
+        help="include the small pictures and file names of the training images",
     )
-    parser.add_argument("--card", action="store_true", help="write a new card over one that is there")
+    parser.add_argument("--card", action="store_true", help="replace an existing card")
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..deploy.hub_push import push_model
+    from ..hub import push_model
 
     done = push_model(
         args.model, args.repo, private=args.private, pictures=args.with_pictures, new_card=args.card

@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 
 from ..errors import UserError
 
-SURELY_MEANT = 0.8  # so similar to an option of the command that no recipe field can be meant
+SIMILAR_OPTION = 0.8  # a word this similar to an option of the command is not taken for a recipe field
 
 
 def separate_recipe_fields(words: Sequence[str], own: Collection[str]) -> tuple[list[str], dict[str, str]]:
-    """(the command's own words, recipe fields): every ``--option`` that the command does not know is a field.
+    """Return (the command's own words, recipe fields): a field is any ``--option`` not of the command.
 
     argparse cannot do this: it would take the value of an unknown option for a positional argument.
     Dashes and underscores are one; an option without a value is true.
@@ -28,7 +28,7 @@ def separate_recipe_fields(words: Sequence[str], own: Collection[str]) -> tuple[
         if not word.startswith("--") or name in own or word == "--":
             command.append(word)
             continue
-        near = difflib.get_close_matches(name, own, n=1, cutoff=SURELY_MEANT)
+        near = difflib.get_close_matches(name, own, n=1, cutoff=SIMILAR_OPTION)
         if near:
             raise UserError(f"no option {name}; did you mean {near[0]}?")
         if not has_value:

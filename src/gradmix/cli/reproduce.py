@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 from ..errors import UserError, choose
 
 if TYPE_CHECKING:
-    from ..experiments.results import ExperimentResult
-    from ..experiments.run import Runner
+    from ..experiments.engine.results import ExperimentResult
+    from ..experiments.engine.run import Runner
 
 TAKES_RECIPE_FIELDS = True
 
@@ -45,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", metavar="N|I,J", help="the first N trials, or those numbered I,J,…")
     parser.add_argument("--family", default="arpl_2020", help="family of splits (default arpl_2020)")
     parser.add_argument("--max-steps", type=int, metavar="N", help="stop each training after N steps")
-    parser.add_argument("--jobs", type=int, metavar="N", help="trainings at a time (cpu: one a core; else 1)")
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", help="trainings at a time (cpu: one per core; else 1)"
+    )
     parser.add_argument("--helper", action="store_true", help=argparse.SUPPRESS)  # one of several jobs
     parser.add_argument("--dry-run", action="store_true", help="print the plan and how long it takes here")
     parser.add_argument("--skip-missing", action="store_true", help="leave out what has no data, and say so")
@@ -65,26 +67,26 @@ def run(args: argparse.Namespace) -> int:
     if not args.experiment:
         raise UserError("which experiment? gradmix reproduce --list names them")
     choose("experiment", args.experiment, EXPERIMENTS)
-    runner = _runner(args)
+    runner = _make_runner(args)
     if args.dry_run:
         _print_plan(runner, args.skip_missing)
         return 0
-    from ..experiments.jobs import helped_by, this_command
-    from ..report.experiment_page import write_experiment
+    from ..experiments.engine.jobs import extend_this_command, run_helpers
+    from ..experiments.report.page import write_experiment
     from ..training import Interrupted
 
     if args.helper:
-        return _help(runner, args.skip_missing)
+        return _run_as_helper(runner, args.skip_missing)
     if args.force:
         runner.forget(args.skip_missing)
         runner = replace(runner, again=False)
     try:
-        with helped_by(this_command("--helper"), runner.jobs, runner.say):
+        with run_helpers(extend_this_command("--helper"), runner.jobs, runner.say):
             result = runner.run(args.skip_missing)
     except Interrupted as stop:
         way = "the same command without --force" if args.force else "the same command again"
         print(f"{stop}; give {way} to go on", file=sys.stderr)
-        write_experiment(runner.so_far())
+        write_experiment(runner.collect_so_far())
         return 130
     write_experiment(result)
     _print_result(result)
@@ -92,8 +94,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _help(runner: Runner, skip_missing: bool) -> int:
-    """As one of several jobs: do what nobody does, and leave bars and the result to the first."""
+def _run_as_helper(runner: Runner, skip_missing: bool) -> int:
+    """Work as one of several jobs: do what nobody does, and leave bars and the result to the first."""
     from ..progress import show
     from ..training import Interrupted
 
@@ -105,21 +107,21 @@ def _help(runner: Runner, skip_missing: bool) -> int:
     return 0
 
 
-def _runner(args: argparse.Namespace) -> Runner:
-    from ..cores import cores
+def _make_runner(args: argparse.Namespace) -> Runner:
     from ..experiments import PRESETS, get_experiment
-    from ..experiments.own_method import own_arm
-    from ..experiments.plan import make_plan
-    from ..experiments.run import Runner
+    from ..experiments.engine.own_method import load_own_arm
+    from ..experiments.engine.plan import make_plan
+    from ..experiments.engine.run import Runner
+    from ..machine import count_cores
 
-    words = _listed(args.method)
-    own = [own_arm(word) for word in words if _is_file(word)]
+    words = _split_list(args.method)
+    own = [load_own_arm(word) for word in words if _is_file(word)]
     if args.max_steps is not None and args.max_steps < 1:
         raise UserError(f"--max-steps must be at least 1, not {args.max_steps}")
     plan = make_plan(
         get_experiment(args.experiment),
         PRESETS[choose("preset", args.preset, PRESETS)],
-        protocols=_listed(args.protocol),
+        protocols=_split_list(args.protocol),
         methods=[word for word in words if not _is_file(word)],
         own=own,
         trials=_trials(args.trials),
@@ -129,7 +131,7 @@ def _runner(args: argparse.Namespace) -> Runner:
     )
     jobs = args.jobs
     if jobs is None:
-        jobs = cores() if plan.preset.name == "cpu" and not args.max_steps else 1
+        jobs = count_cores() if plan.preset.name == "cpu" and not args.max_steps else 1
     if jobs < 1:
         raise UserError(f"--jobs must be at least 1, not {args.jobs}")
     return Runner(
@@ -144,7 +146,7 @@ def _runner(args: argparse.Namespace) -> Runner:
     )
 
 
-def _listed(words: str | None) -> list[str]:
+def _split_list(words: str | None) -> list[str]:
     return [word.strip() for word in words.split(",") if word.strip()] if words else []
 
 
@@ -153,7 +155,7 @@ def _is_file(word: str) -> bool:
 
 
 def _trials(given: str | None) -> list[int] | None:
-    """``3`` is the first three, ``0,2`` are these two."""
+    """Return trial numbers: ``3`` is the first three, ``0,2`` are these two."""
     if given is None:
         return None
     try:
@@ -172,12 +174,12 @@ def _print_list() -> None:
     from rich.text import Text
 
     from ..experiments import EXPERIMENTS
-    from .tables import print_table
+    from ..progress import print_table
 
     table = Table("experiment", "in the paper", "what", "rows", box=None)
     for name, experiment in EXPERIMENTS.items():
-        rows = ", ".join(arm.name for arm in experiment.arms if arm.implemented)
-        table.add_row(name, experiment.place, Text(experiment.title), Text(rows))
+        rows = ", ".join(arm.name for arm in experiment.arms)
+        table.add_row(name, experiment.paper_item, Text(experiment.title), Text(rows))
     print_table(table)
 
 
@@ -185,39 +187,39 @@ def _print_plan(runner: Runner, skip_missing: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from ..experiments.estimate import in_words
-    from ..experiments.run import describe
-    from .tables import print_table
+    from ..experiments.engine.estimate import format_duration
+    from ..experiments.engine.run import describe
+    from ..progress import print_table
 
     found = runner.look(skip_missing)
     first = found.plan.trainings()
     table = Table("training", "data", "row", "trial", "steps", "time here", box=None)
     for key, work in found.work.items():
         trial = first[key]
-        took = in_words(found.seconds[key]) if found.seconds else "seconds"
+        took = format_duration(found.seconds[key]) if found.seconds else "seconds"
         names = (Text(trial.bench.label), Text(trial.arm.label))
         table.add_row(key, *names, str(trial.number), f"{work.steps:,}", took)
     print_table(table)
     print(describe(found, runner.jobs))
     for bench, why in found.plan.left_out.items():
         print(f"  without data, left out: {bench} ({why})")
-    for cut in found.plan.cuts:
-        print(f"  other than in the paper: {cut}")
+    for deviation in found.plan.deviations:
+        print(f"  other than in the paper: {deviation}")
 
 
 def _print_result(result: ExperimentResult) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from ..report.experiment_tables import compared_tables, facts, flat_rows, split_headers
-    from .tables import print_table
+    from ..experiments.report.tables import compare_with_paper, flatten_rows, list_facts, list_headers
+    from ..progress import print_table
 
-    for compared in compared_tables(result):
+    for compared in compare_with_paper(result):
         table = Table(title=Text(compared.heading), box=None)
-        for header in split_headers(compared):
+        for header in list_headers(compared):
             table.add_column(Text(header))
-        for row in flat_rows(compared):
+        for row in flatten_rows(compared):
             table.add_row(*map(Text, row))
         print_table(table)
-    for fact in facts(result):
+    for fact in list_facts(result):
         print(fact)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .tables import print_table
+from ..progress import print_table
 
 if TYPE_CHECKING:
     from ..evaluation import OpenSetResult
@@ -15,7 +15,7 @@ _SHOWN = ("closed_set_accuracy", "auroc", "tnr_at_tpr95", "oscr", "aupr_in", "au
 
 
 def print_metrics(result: OpenSetResult) -> None:
-    """Percentages, one row a detector."""
+    """Print percentages, one row per detector."""
     from rich.table import Table
 
     from ..report.evaluation_page import METRIC_NAMES
@@ -27,6 +27,6 @@ def print_metrics(result: OpenSetResult) -> None:
 
 
 def write_json(path: Path, result: OpenSetResult, facts: dict[str, Any]) -> None:
-    from ..atomic import write_text
+    from ..files import write_text
 
     write_text(path, json.dumps({"metrics": result.metrics, **facts}, indent=2) + "\n")

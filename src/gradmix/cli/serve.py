@@ -17,12 +17,18 @@ from pathlib import Path
 from ..errors import UserError
 
 _MEGABYTE = 2**20
+_PIXELS = (
+    ("--max-request-pixels", 200_000_000, "pixels per request, all images together"),
+    ("--max-client-pixels", 200_000_000, "pixels of one client being decoded"),
+    ("--max-total-pixels", 400_000_000, "pixels of all clients being decoded"),
+)
 _NEEDED = ("fastapi", "uvicorn", "prometheus_client", "gradio")  # the extra 'serve'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help="a run folder, or its model.safetensors")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
+    parser.add_argument("--detector", default="", help="decide by another score than the model's own")
     parser.add_argument("--port", type=int, default=7860, help="default 7860; 0 takes a free one")
     parser.add_argument(
         "--token-file", type=Path, metavar="FILE", help="a file with the token (or set $GRADMIX_TOKEN)"
@@ -30,15 +36,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-host", action="append", default=[], metavar="NAME", help="another name of this server"
     )
-    parser.add_argument("--max-upload", type=int, default=32, metavar="MB", help="a request (default 32)")
-    parser.add_argument("--max-images", type=int, default=64, metavar="N", help="a request (default 64)")
-    parser.add_argument("--max-pixels", type=int, default=32_000_000, metavar="N", help="default 32,000,000")
+    parser.add_argument("--max-upload", type=int, default=32, metavar="MB", help="per request (default 32)")
+    parser.add_argument("--max-images", type=int, default=64, metavar="N", help="per request (default 64)")
+    parser.add_argument(
+        "--max-pixels", type=int, default=32_000_000, metavar="N", help="per image (default 32,000,000)"
+    )
+    for name, most, what in _PIXELS:
+        parser.add_argument(name, type=int, default=most, metavar="N", help=f"{what} (default {most:,})")
+    parser.add_argument(
+        "--deadline",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="seconds within which a request is answered or refused (default 30)",
+    )
     parser.add_argument(
         "--rate",
         type=float,
         default=50.0,
         metavar="N",
-        help="requests a second a client (default 50; 0: any)",
+        help="requests per second of one client (default 50; 0: any)",
     )
 
 
@@ -46,14 +63,23 @@ def run(args: argparse.Namespace) -> int:
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise UserError(f"gradmix serve needs {', '.join(missing)}; pip install 'gradmix[serve]'")
-    from ..serve.auth import read_token
-    from ..serve.desk import Desk
+    from ..serve.access import read_token
     from ..serve.limits import Limits
-    from ..serve.run import serve, warn_if_open
+    from ..serve.server import serve, warn_if_open
+    from ..serve.service import ModelService
 
     token = read_token(args.token_file)
-    limits = Limits(args.max_upload * _MEGABYTE, args.max_images, args.max_pixels, args.rate)
-    desk = Desk(args.model, limits, token)
+    limits = Limits(
+        args.max_upload * _MEGABYTE,
+        args.max_images,
+        args.max_pixels,
+        args.rate,
+        request_pixels=args.max_request_pixels,
+        client_pixels=args.max_client_pixels,
+        total_pixels=args.max_total_pixels,
+        answer_seconds=args.deadline,
+    )
+    service = ModelService(args.model, limits, token, args.detector)
     warn_if_open(args.host, token)
-    serve(desk, args.host, args.port, args.allow_host)
+    serve(service, args.host, args.port, args.allow_host)
     return 0

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UserError
 
 if TYPE_CHECKING:
-    from ..data import ImageSet, OpenSetData, Split
-    from ..training import Recipe
+    from ..data import ImageFormat, ImageSet, OpenSetData, Split
+    from ..recipe import Recipe
 
 
 def add_split_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,9 +26,9 @@ def add_split_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data-root", metavar="DIR", help="where data sets are (default: $GRADMIX_DATA)")
 
 
-def source_request(args: argparse.Namespace, seed: int) -> dict[str, Any]:
-    """What was asked for, as JSON can hold it: kept in run.json, and enough to read the images again."""
-    from ..data import class_names_of, custom_split
+def make_request(args: argparse.Namespace, seed: int) -> dict[str, Any]:
+    """Return what was asked for, as JSON can hold it: for run.json, and enough to read the images again."""
+    from ..data import custom_split, list_class_names
 
     own_split = args.known is not None or args.n_known is not None
     if not args.protocol:
@@ -38,12 +38,12 @@ def source_request(args: argparse.Namespace, seed: int) -> dict[str, Any]:
     if args.protocol:
         if args.source or own_split:
             raise UserError("give either FOLDER|DATASET (with --known or --n-known) or --protocol, not both")
-        split = chosen_split(args)
+        split = get_chosen_split(args)
         return {"split": asdict(split), "skip_bad": args.skip_bad}
     if not args.source:
         raise UserError("what to train on? give a folder of class folders, a data set's name, or --protocol")
     if own_split:
-        names = class_names_of(args.source, data_root=args.data_root, skip_bad=args.skip_bad)
+        names = list_class_names(args.source, data_root=args.data_root, skip_bad=args.skip_bad)
         known = [name.strip() for name in args.known.split(",")] if args.known else None
         split_seed = seed if args.split_seed is None else args.split_seed
         split = custom_split(args.source, names, known, args.n_known, split_seed)
@@ -51,22 +51,22 @@ def source_request(args: argparse.Namespace, seed: int) -> dict[str, Any]:
     return {"source": args.source, "skip_bad": args.skip_bad}
 
 
-def chosen_split(args: argparse.Namespace) -> Split:
-    """The published split that --protocol, --trial and --family name."""
+def get_chosen_split(args: argparse.Namespace) -> Split:
+    """Return the published split that --protocol, --trial and --family name."""
     from ..data import get_split
 
     return get_split(args.protocol, args.trial or 0, args.family or "arpl_2020")
 
 
 def refuse_without_protocol(args: argparse.Namespace) -> None:
-    """Options that choose among a protocol's splits would say nothing."""
+    """Refuse options that choose among a protocol's splits where there is no protocol."""
     for option, value in (("--trial", args.trial), ("--family", args.family)):
         if value is not None:
             raise UserError(f"{option} is about a protocol's splits: give --protocol too")
 
 
-def recorded_request(facts: dict[str, Any], run: Path) -> dict[str, Any]:
-    """The request that ``gradmix train`` noted in a run's facts."""
+def read_request(facts: dict[str, Any], run: Path) -> dict[str, Any]:
+    """Return the request that ``gradmix train`` noted in a run's facts."""
     if "data" not in facts:  # the demo's images are not a source that one can name
         raise UserError(
             f"{run} was made by '{facts.get('command', 'something else')}'; run that again instead"
@@ -74,12 +74,13 @@ def recorded_request(facts: dict[str, Any], run: Path) -> dict[str, Any]:
     return dict(facts["data"])
 
 
-def training_data(request: dict[str, Any], data_root: str | None, recipe: Recipe) -> ImageSet:
-    """The training images of a request, in the recipe's size and channels."""
-    from ..data import load_images
+def load_training_data(request: dict[str, Any], data_root: str | None, recipe: Recipe) -> ImageSet:
+    """Load the training images of a request, in the recipe's size and channels."""
+    from ..data import ImageFormat, load_images
 
     if "split" in request:
-        return open_set_of(split_of(request), data_root, recipe, skips_bad(request)).train
+        wanted = ImageFormat(recipe.views.image_size, recipe.views.channels)
+        return load_open_set(read_split(request), data_root, wanted, skips_bad(request)).train
     images = load_images(
         request["source"],
         data_root=data_root,
@@ -94,13 +95,12 @@ def training_data(request: dict[str, Any], data_root: str | None, recipe: Recipe
     return images
 
 
-def open_set_of(split: Split, data_root: str | None, recipe: Recipe, skip_bad: bool) -> OpenSetData:
-    """Training and test images of a split, in the recipe's size and channels."""
+def load_open_set(split: Split, data_root: str | None, wanted: ImageFormat, skip_bad: bool) -> OpenSetData:
+    """Load training and test images of a split, in the given size and channels."""
     from ..data import open_set_data
 
-    views = recipe.views
     return open_set_data(
-        split, data_root=data_root, size=views.image_size, channels=views.channels, skip_bad=skip_bad
+        split, data_root=data_root, size=wanted.size, channels=wanted.channels, skip_bad=skip_bad
     )
 
 
@@ -108,7 +108,7 @@ def skips_bad(request: dict[str, Any]) -> bool:
     return bool(request.get("skip_bad", False))
 
 
-def split_of(request: dict[str, Any]) -> Split:
+def read_split(request: dict[str, Any]) -> Split:
     from ..data import Split
 
     fields = dict(request["split"])
