@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gradmix.data.roots import data_root
+from gradmix.data import data_root
 from gradmix.experiments import EXPERIMENTS, Experiment
 from gradmix.report.figure_files import slug
 

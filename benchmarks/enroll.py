@@ -24,11 +24,10 @@ from pathlib import Path
 import torch
 
 from gradmix import progress
-from gradmix.data import ImageSet, load_images
-from gradmix.data.open_set import rank_in_class
+from gradmix.data import ImageSet, load_images, rank_in_class
 from gradmix.detection import Outputs
 from gradmix.recognition import Recognizer, load
-from gradmix.recognition.calibration import known_threshold
+from gradmix.recognition.calibration import set_decision
 from gradmix.training.seeds import generator_for
 
 HELD_OUT = 100  # test images of each known class that set the threshold
@@ -44,17 +43,15 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--data", default="cifar10", help="cifar10 (default), mnist or svhn")
     parser.add_argument("--data-root", help="where data sets are (default: $GRADMIX_DATA)")
-    parser.add_argument(
-        "--no-head-start", action="store_true", help="as if enrolled classes were like others"
-    )
+    parser.add_argument("--no-bias", action="store_true", help="as if enrolled classes were like others")
     parser.add_argument("--json", type=Path, help="write the numbers here too")
     args = parser.parse_args()
     progress.show()
     recognizer = load(args.run)
-    views = recognizer.recipe.views
+    wanted = recognizer.image_format
     train, test = (
         load_images(
-            args.data, split=split, data_root=args.data_root, size=views.image_size, channels=views.channels
+            args.data, split=split, data_root=args.data_root, size=wanted.size, channels=wanted.channels
         )
         for split in ("train", "test")
     )
@@ -65,15 +62,13 @@ def main() -> None:
     for name in recognizer.class_names:
         held_out |= (test.labels == test.class_names.index(name)) & (rank_in_class(test.labels) < HELD_OUT)
     known = test.select(held_out).only([test.class_names.index(name) for name in recognizer.class_names])
-    recognizer = recognizer.recalibrated(images=known)
+    recognizer = recognizer.recalibrate(images=known)
     test = test.select(~held_out)
     outputs = recognizer.outputs(test, "features of the test images", cache=True)
     rows = {"before": [measured(recognizer, test, outputs, novel)]}
     for count in map(int, args.images.split(",")):
         rows[f"{count} images"] = [
-            measured(
-                taught(recognizer, train, novel, count, draw, not args.no_head_start), test, outputs, novel
-            )
+            measured(taught(recognizer, train, novel, count, draw, not args.no_bias), test, outputs, novel)
             for draw in range(args.draws)
         ]
     print(f"| enrolled | {' | '.join(COLUMNS)} |\n|---|{'---|' * len(COLUMNS)}")
@@ -84,21 +79,22 @@ def main() -> None:
 
 
 def taught(
-    recognizer: Recognizer, train: ImageSet, novel: list[str], count: int, draw: int, head_start: bool
+    recognizer: Recognizer, train: ImageSet, novel: list[str], count: int, draw: int, biased: bool
 ) -> Recognizer:
     """The recognizer after enrolling ``count`` training images of each novel class."""
     generator = generator_for(draw, "enroll", count)
     for name in novel:
         of_class = (train.labels == train.class_names.index(name)).nonzero()[:, 0]
         picked = of_class[torch.randperm(len(of_class), generator=generator)[:count]]
-        recognizer = recognizer.enrolled(name, train.select(picked))
-    if head_start:
+        recognizer = recognizer.enroll(name, train.select(picked))
+    if biased:
         return recognizer
     t, held_out, enrolled = recognizer.threshold, recognizer.calibration, recognizer.enrolled_labels
-    plain = known_threshold(
-        recognizer.knn, len(recognizer.class_names), held_out, t.false_reject, enrolled=enrolled
+    classes = len(recognizer.class_names)
+    plain = set_decision(
+        recognizer.index, classes, None, held_out, t.false_reject, enrolled=enrolled, biased=False
     )
-    return replace(recognizer, head_start=(), threshold=plain)
+    return replace(recognizer, decision=plain)
 
 
 def measured(recognizer: Recognizer, test: ImageSet, outputs: Outputs, novel: list[str]) -> dict[str, float]:

@@ -24,7 +24,7 @@ import torch
 from PIL import Image
 
 from gradmix import progress
-from gradmix.deploy.stream import batch_size
+from gradmix.batch.stream import choose_batch_size
 from gradmix.recognition import Recognizer, load
 
 A_FOLDER = 1000  # images in each, as photo archives have it
@@ -51,7 +51,7 @@ def main() -> None:
         with open(Path(place, "answers.csv"), encoding="utf-8") as rows:
             assert sum(1 for _ in rows) == args.images + 1
     rate, bare = args.images / seconds, (before + after) / 2
-    print(f"encoder {recognizer.recipe.model.encoder}, {recognizer.recipe.views.image_size} px, {args.kind}")
+    print(f"encoder {recognizer.spec.encoder}, {recognizer.spec.image_size} px, {args.kind}")
     print("| images | seconds | images/s | bare network, images/s (before, after) | ratio | peak RSS, MB |")
     print("|---|---|---|---|---|---|")
     print(
@@ -61,8 +61,8 @@ def main() -> None:
 
 
 def make_images(folder: Path, number: int, kind: str, recognizer: Recognizer) -> None:
-    views = recognizer.recipe.views
-    shape = (views.image_size, views.image_size, 3)[: 3 if views.channels == 3 else 2]
+    wanted = recognizer.image_format
+    shape = (wanted.size, wanted.size, 3)[: 3 if wanted.channels == 3 else 2]
     rng = np.random.default_rng(0)
     with progress.progress("making images", number) as advance:
         for i in range(number):
@@ -79,8 +79,8 @@ def make_images(folder: Path, number: int, kind: str, recognizer: Recognizer) ->
 @torch.no_grad()
 def bare_rate(recognizer: Recognizer) -> float:
     """Images a second of network and normalisation alone."""
-    views, size = recognizer.recipe.views, batch_size(recognizer)
-    batch = torch.randint(0, 256, (size, views.channels, views.image_size, views.image_size)).to(torch.uint8)
+    wanted, size = recognizer.image_format, choose_batch_size(recognizer)
+    batch = torch.randint(0, 256, (size, wanted.channels, wanted.size, wanted.size)).to(torch.uint8)
     batch = batch.contiguous(memory_format=torch.channels_last)
     recognizer.network(recognizer.normalizer(batch))
     started, done = time.perf_counter(), 0

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gradmix.bench.cost import Link, Machine, StepTime, step_memory, step_time, step_traffic, step_work
-from gradmix.bench.counts import StepCount, count_step
-from gradmix.bench.index_cost import FORMATS, Format, Index, exact, inverted, merge_bytes
+from cost_model.cost import Link, Machine, StepTime, step_memory, step_time, step_traffic, step_work
+from cost_model.counts import StepCount, count_step
+from cost_model.index_cost import FORMATS, Format, Index, exact, inverted, merge_bytes
+
 from gradmix.training import Recipe, load_recipe, make_recipe
 
 # Assumptions, as docs/scale.md explains them.

@@ -25,24 +25,23 @@ from pathlib import Path
 
 import torch
 import torch.multiprocessing as mp
+from cost_model.cost import Link, Machine, step_time, step_traffic, step_work
+from cost_model.counts import StepCount, Touched, count_step
+from cost_model.index_cost import Index, exact
 from scale_tables import PARTS, parts, print_table, print_tables
 from torch import nn
 
 from gradmix import progress
-from gradmix.bench.cost import Link, Machine, step_time, step_traffic, step_work
-from gradmix.bench.counts import StepCount, Touched, count_step
-from gradmix.bench.index_cost import Index, exact
 from gradmix.bench.step import StepSettings
-from gradmix.cores import cores
 from gradmix.detection import KNN, Outputs
-from gradmix.models.batch_norm import synchronize
+from gradmix.distributed import ProcessGroup, TorchProcessGroup, join_processes
+from gradmix.distributed.batch_norm import synchronize
+from gradmix.machine import count_cores
 from gradmix.training import Trained, train
-from gradmix.training.distributed import joined
 from gradmix.training.seeds import generator_for
 from gradmix.training.session import build_network
-from gradmix.world import Processes, World
 
-CORES = cores()
+CORES = count_cores()
 SMALL, LARGE = 128, 2**20  # floats in a reduction: a BatchNorm layer's, and enough to see the bandwidth
 INDEX = Index(features=100_000, dim=128, classes=100)
 QUERIES = 512
@@ -164,25 +163,25 @@ def _process(rank: int, size: int, port: int, settings: StepSettings, rounds: in
     who = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_PORT": port}
     os.environ |= {name: str(value) for name, value in who.items()} | {"MASTER_ADDR": "127.0.0.1"}
     torch.set_num_threads(1)
-    with joined() as world:
-        found = measure(settings, rounds, world)
+    with join_processes() as group:
+        found = measure(settings, rounds, group)
         if rank == 0:
             out.write_text(json.dumps(found.__dict__))
 
 
-def measure(settings: StepSettings, rounds: int, world: World) -> Measured:
-    alone, several = world.size == 1, world.size > 1
+def measure(settings: StepSettings, rounds: int, group: ProcessGroup) -> Measured:
+    alone, several = group.size == 1, group.size > 1
     small, large = torch.zeros(SMALL), torch.zeros(LARGE)
     left, right = torch.randn(QUERIES, 128), torch.randn(128, 4096)
     # Oversubscribed processes share the rate of those that have a core each: not measured again.
-    network = timed(bare_network(settings, world), rounds, world) if world.size <= 2 else 0.0
-    step, calls, amount = training_steps(settings, rounds, world)
+    network = timed(bare_network(settings, group), rounds, group) if group.size <= 2 else 0.0
+    step, calls, amount = training_steps(settings, rounds, group)
     return Measured(
         network=network,
         matmul=timed(lambda: left @ right, 20 * rounds) if alone else 0.0,
         bandwidth=touched_a_second(rounds) if alone else 0.0,
-        small=timed(lambda: world.add_up([small]), 50 * rounds) if several else 0.0,
-        large=timed(lambda: world.add_up([large]), 5 * rounds) if several else 0.0,
+        small=timed(lambda: group.all_reduce_([small]), 50 * rounds) if several else 0.0,
+        large=timed(lambda: group.all_reduce_([large]), 5 * rounds) if several else 0.0,
         step=step,
         search=search_seconds(rounds) if alone else 0.0,
         calls=calls,
@@ -190,12 +189,12 @@ def measure(settings: StepSettings, rounds: int, world: World) -> Measured:
     )
 
 
-def timed(work: Callable[[], object], rounds: int, world: World | None = None) -> float:
-    """Median; the first round is not counted. With a world, all processes start each round together."""
+def timed(work: Callable[[], object], rounds: int, group: ProcessGroup | None = None) -> float:
+    """Median; the first round is not counted. With a group, all processes start each round together."""
     taken = []
     for _ in range(rounds + 1):
-        if world:
-            world.any(False)
+        if group:
+            group.any(False)
         started = time.perf_counter()
         work()
         taken.append(time.perf_counter() - started)
@@ -215,13 +214,13 @@ def touched_a_second(rounds: int) -> float:
     return float(touched.bytes / timed(work, 20 * rounds))
 
 
-def bare_network(settings: StepSettings, world: World) -> Callable[[], None]:
+def bare_network(settings: StepSettings, group: ProcessGroup) -> Callable[[], None]:
     """Three views each way as in a GradMix step, with several processes' BatchNorm but no collective."""
     network = build_network(settings.recipe(), 2).train()
-    silent = World()
-    silent.size = world.size
+    silent = ProcessGroup()
+    silent.size = group.size
     synchronize(network, silent)
-    shape = (settings.batch_size // world.size, 3, settings.image_size, settings.image_size)
+    shape = (settings.batch_size // group.size, 3, settings.image_size, settings.image_size)
     view = torch.randn(shape, generator=generator_for(0, "bench")).contiguous(
         memory_format=torch.channels_last
     )
@@ -238,7 +237,7 @@ def three_views(network: nn.Module, view: torch.Tensor) -> None:
 
 
 def training_steps(
-    settings: StepSettings, rounds: int, world: World
+    settings: StepSettings, rounds: int, group: ProcessGroup
 ) -> tuple[float, dict[str, float], dict[str, float]]:
     """Median seconds of a step of real training, and what it handed to each kind of collective."""
     ends: list[float] = []
@@ -247,14 +246,14 @@ def training_steps(
 
     def watch(trained: Trained, total: int) -> None:
         ends.append(time.perf_counter())
-        if isinstance(world, Processes):
-            calls.update({kind: world.calls[kind] / len(ends) for kind in world.calls})
-            amount.update({kind: world.bytes[kind] / len(ends) for kind in world.bytes})
+        if isinstance(group, TorchProcessGroup):
+            calls.update({kind: group.calls[kind] / len(ends) for kind in group.calls})
+            amount.update({kind: group.bytes[kind] / len(ends) for kind in group.bytes})
 
-    if isinstance(world, Processes):
-        world.calls.clear()
-        world.bytes.clear()
-    train(settings.batch(), settings.recipe(max_steps=rounds + 2, device="cpu"), world=world, watch=watch)
+    if isinstance(group, TorchProcessGroup):
+        group.calls.clear()
+        group.bytes.clear()
+    train(settings.batch(), settings.recipe(max_steps=rounds + 2, device="cpu"), group=group, watch=watch)
     steps = [after - before for before, after in itertools.pairwise(ends[1:])]
     return statistics.median(steps), calls, amount
 

@@ -18,9 +18,8 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from gradmix.bench.quality import Arm, bench_quality
-from gradmix.data import OpenSetData, custom_split, get_split, load_images
-from gradmix.data.open_set import held_out_mask, names_of
+from gradmix.bench.quality import Contestant, bench_quality
+from gradmix.data import OpenSetData, custom_split, draw_held_out, get_split, load_images, names_of
 from gradmix.training import Recipe, load_recipe
 
 HELD_OUT = 0.1
@@ -35,21 +34,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--part", default="1/1", metavar="I/N", help="every N-th candidate, from the I-th on")
     args = parser.parse_args()
-    told: dict[str, Any] = yaml.safe_load(args.candidates.read_text(encoding="utf-8"))
+    content: dict[str, Any] = yaml.safe_load(args.candidates.read_text(encoding="utf-8"))
     part, parts = map(int, args.part.split("/"))
-    chosen = list(told["candidates"].items())[part - 1 :: parts]
-    recipe = load_recipe(told["recipe"])
-    arms = tuple(
-        Arm(name, fields or {}, "mls" if (fields or {}).get("method") == "ce" else "knn")
-        for name, fields in chosen
-    )
-    data = validation_data(told["protocol"], recipe)
-    curves = bench_quality(data, recipe, args.minutes, args.out / f"part{part}of{parts}", 1, arms)
+    chosen = list(content["candidates"].items())[part - 1 :: parts]
+    recipe = load_recipe(content["recipe"])
+    contestants = tuple(Contestant(name, fields or {}) for name, fields in chosen)
+    data = validation_data(content["protocol"], recipe)
+    curves = bench_quality(data, recipe, args.minutes, args.out / f"part{part}of{parts}", 1, contestants)
     table = Table("candidate", "minutes", "steps", "AUROC", "accuracy", box=None)
     for curve in sorted(curves, key=lambda curve: -curve.points[-1].auroc):
         last = curve.points[-1]
         percent = (f"{100 * value:.2f}" for value in (last.auroc, last.accuracy))
-        table.add_row(curve.arm, f"{last.minutes:.1f}", str(last.steps), *percent)
+        table.add_row(curve.contestant, f"{last.minutes:.1f}", str(last.steps), *percent)
     Console().print(table)
 
 
@@ -63,7 +59,7 @@ def validation_data(protocol: str, recipe: Recipe) -> OpenSetData:
     names = images.class_names
     drawn = (custom_split(source, names, n_known=n_known, seed=seed) for seed in range(1000))
     split = next(s for s in drawn if frozenset(names.index(str(c)) for c in s.known) not in taken)
-    held_out = held_out_mask(images.labels, HELD_OUT, seed=0)
+    held_out = draw_held_out(images.labels, HELD_OUT, seed=0)
     known, unknown = ([names.index(str(c)) for c in classes] for classes in (split.known, split.unknown))
     rest, judged = images.select(~held_out), images.select(held_out)
     strangers = judged.only(unknown)

@@ -1,0 +1,1 @@
+"""What training and searching would cost on other machines: arithmetic on counts (docs/scale.md)."""
