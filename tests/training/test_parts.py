@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ import torch
 from gradmix.errors import UserError
 from gradmix.methods import METHODS, Context, Method, Views
 from gradmix.recipe import TrainingSettings
-from gradmix.training import RunFolder, make_recipe, session, train
+from gradmix.training import RunFolder, hardware, make_recipe, session, train
 from gradmix.training.hardware import check_compile, check_precision, make_embedder, pick_device
 from gradmix.training.schedule import make_optimizer, set_learning_rate
 from gradmix.training.seeds import generator_for
@@ -171,16 +174,42 @@ def test_precision_is_refused_where_it_would_be_emulated(monkeypatch: pytest.Mon
         check_precision("bf16", CPU)
     for unit in ("avx512_bf16", "amx_bf16", "bf16"):
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda unit=unit: {unit: True}, raising=False)
+        monkeypatch.setattr(hardware, "_survives_bf16", lambda: True)
+        check_precision("bf16", CPU)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True}, raising=False)
+    monkeypatch.setattr(hardware, "_survives_bf16", lambda: False)
+    with pytest.raises(UserError, match="announces AMX and ends the programs that use it"):
         check_precision("bf16", CPU)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: False)
     with pytest.raises(UserError, match="use fp16"):
         check_precision("bf16", torch.device("cuda"))
 
 
-def test_bf16_trains_and_its_gradient_is_close_to_fp32s(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("code", "survives"), [(0, True), (1, True), (-4, False)])
+def test_bf16_is_tried_in_a_process_of_its_own(
+    code: int, survives: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = subprocess.CompletedProcess([], code)
+    monkeypatch.setattr(hardware.subprocess, "run", lambda *args, **options: ended)
+    assert hardware._survives_bf16.__wrapped__() is survives
+
+
+def test_bf16_trains_and_its_gradient_is_close_to_fp32s() -> None:
+    """In a process of its own, without AMX: there are machines that announce it and cannot do it."""
+    run = subprocess.run(
+        [sys.executable, "-c", "from tests.training.test_parts import train_with_bf16; train_with_bf16()"],
+        env=os.environ | {"ONEDNN_MAX_CPU_ISA": os.environ.get("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+
+
+def train_with_bf16() -> None:
     from gradmix.methods import GradMixMethod, Views
 
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True}, raising=False)
+    torch.cpu.get_capabilities = lambda: {"avx512_bf16": True}
     # Without a mixer: a patch that lands elsewhere by a rounding of its map is another gradient.
     recipe = tiny_recipe(
         precision="bf16", max_steps=1, mixer="none", simclr_temperature=0.5, supcon_temperature=0.5
@@ -236,7 +265,11 @@ def test_tensorboard_gets_the_history_if_it_is_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_compiled_network_trains_to_the_same_gradient_and_still_gives_maps() -> None:
+def test_a_compiled_network_trains_to_the_same_gradient_and_still_gives_maps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # torch's own cache hands out what was compiled for other instructions (ATEN_CPU_CAPABILITY).
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     fields = {"encoder": "resnet8_16", "stem": "half", "image_size": 16, "layers": ["conv4_2"]}
     # float64: the compiler adds up in another order, and float32 would show on which processor.
     v1, v2 = torch.randn(2, 8, 3, 16, 16, generator=torch.Generator().manual_seed(0)).double()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
+import subprocess
+import sys
 
 import torch
 from torch import Tensor, nn
@@ -44,8 +47,21 @@ def check_precision(precision: str, device: torch.device) -> None:
                 "precision bf16: this CPU has no bf16 units (AVX512-BF16 or AMX) and would be many times "
                 "slower than with fp32; use fp32"
             )
+        if has.get("amx_bf16") and not _survives_bf16():
+            raise UserError(
+                "precision bf16: this machine announces AMX and ends the programs that use it, as some "
+                "virtual ones do; set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16, or use fp32"
+            )
     elif device.type == "cuda" and precision == "bf16" and not torch.cuda.is_bf16_supported(False):
         raise UserError("precision bf16: this GPU has no bf16 units (it is older than Ampere); use fp16")
+
+
+@functools.cache
+def _survives_bf16() -> bool:
+    """Multiply two matrices in a process of its own: no exception tells of an illegal instruction."""
+    work = "import torch; a = torch.ones(64, 64).bfloat16(); torch.nn.functional.linear(a, a, a[0])"
+    done = subprocess.run([sys.executable, "-c", work], stderr=subprocess.DEVNULL)
+    return done.returncode >= 0  # a negative one is the signal that ended it
 
 
 def check_compile(device: torch.device, processes: int = 1) -> None:
