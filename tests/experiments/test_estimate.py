@@ -14,6 +14,7 @@ from gradmix.experiments.engine.estimate import (
 )
 from gradmix.experiments.engine.plan import make_plan
 from gradmix.experiments.images import GeneratedImages
+from gradmix.methods import METHODS
 from gradmix.training import Recipe
 
 
@@ -47,3 +48,13 @@ def test_a_step_takes_some_time() -> None:
     found = GeneratedImages().load_trial_data(get_experiment("table2").benches[2].data, 0, 16, 3).train
     [recipe] = recipes("none")
     assert 0 < measure_seconds_per_step(recipe, found) < 60
+
+
+def test_what_is_prepared_between_stages_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OSRCI's images would take hours in the recipe of the paper."""
+    plan = make_plan(get_experiment("table2"), PRESETS["smoke"], protocols=["cifar10"], methods=["osrci"])
+    recipe = plan.trials[0].recipe
+    views = recipe.views
+    data = GeneratedImages().load_trial_data(plan.trials[0].data, 0, views.image_size, views.channels)
+    monkeypatch.setattr(METHODS["osrci"], "make_unknown", lambda *_: pytest.fail("it is made"))
+    assert measure_seconds_per_step(recipe, data.train) > 0

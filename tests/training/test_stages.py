@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -158,6 +159,30 @@ def test_killed_at_the_beginning_of_a_stage(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(TwoStages, "begin", lambda *_: pytest.fail("it is not done a second time"))
     train(IMAGES, recipe, killed)
     assert_equal_bits(saved(whole), saved(killed))
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_while_a_stage_is_prepared(
+    how: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first signal acts at once, and the stage before is not lost."""
+    recipe = recipe_of(checkpoint_minutes=60.0)
+    whole = RunFolder.create(tmp_path / "whole", recipe, {})
+    stopped = RunFolder.create(tmp_path / "stopped", recipe, {})
+    train(IMAGES, recipe, whole)
+
+    def begin(self: TwoStages, stage: Stage, images: ImageSet, generator: torch.Generator) -> None:
+        if stage.name == "second":
+            signal.raise_signal(how)
+            pytest.fail("it goes on")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TwoStages, "begin", begin)
+        with pytest.raises(Interrupted, match="stopped after step 3 of 6"):
+            train(IMAGES, recipe, stopped)
+    assert (saved(stopped)["step"], saved(stopped)["stage"]) == (3, 0)
+    train(IMAGES, recipe, stopped)
+    assert_equal_bits(saved(whole), saved(stopped))
 
 
 def made(**fields: Any) -> Method:

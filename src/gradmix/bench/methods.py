@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ..data import ImageSet
 from ..errors import UserError, choose
 from ..methods import METHODS, Progress, Views
-from ..recipe import field_names, make_recipe, read_recipe_values, recipe_names
+from ..recipe import Recipe, field_names, make_recipe, read_recipe_values, recipe_names
+from ..training.hardware import pick_device
 from ..training.schedule import make_optimizer
 from ..training.seeds import generator_for
 from ..training.session import build_method, channels_last
@@ -32,30 +34,28 @@ class MethodTiming:
 class StageStep:
     """Whole training steps of one stage of a method, on one batch."""
 
-    def __init__(self, method: str, number: int, settings: StepSettings) -> None:
-        batch = settings.batch()
-        layers = {"layers": settings.layers} if "layers" in field_names(method) else {}
-        recipe = make_recipe(_read_fields(method) | settings.fields() | layers)
+    def __init__(self, recipe: Recipe, batch: ImageSet, number: int | None = None) -> None:
+        """``number`` is the stage's; None: that of the stage that has most of the steps."""
+        device = pick_device(recipe.training.device)
         self.normalizer = Normalizer.fit(batch.images, recipe.views.normalize)
-        self.method = build_method(recipe, batch.class_names, self.normalizer)
+        self.method = build_method(recipe, batch.class_names, self.normalizer, device)
         self.stages = plan_stages(self.method, recipe, _STEPS)
+        if number is None:
+            number = max(range(len(self.stages)), key=lambda i: self.stages[i].stage.share)
         self.planned = self.stages[number]
         trained = Freezer(self.method, self.stages).enter(self.planned.stage)
         self.method.begin(self.planned.stage, batch, generator_for(0, "stage", number))
         self.optimizer = make_optimizer(trained, self.planned.settings)
         self.augment = Augment(self.planned.views, self.normalizer)
-        self.batch = batch
+        self.images, self.labels = batch.images[:].to(device), batch.labels.to(device)
         self.step = self.planned.start
 
     def __call__(self) -> None:
         generator = generator_for(0, "step", self.step)
-        views = [
-            channels_last(self.augment(self.batch.images[:], generator))
-            for _ in range(self.method.view_count)
-        ]
+        views = [channels_last(self.augment(self.images, generator)) for _ in range(self.method.view_count)]
         now = Progress(self.step, _STEPS, self.step, self.planned.stage.name)
         self.optimizer.zero_grad()
-        self.method.step(Views(views[0], views[-1], self.batch.labels, now), generator)
+        self.method.step(Views(views[0], views[-1], self.labels, now), generator)
         self.optimizer.step()
         self.step += 1
 
@@ -68,14 +68,16 @@ def bench_methods(settings: StepSettings, rounds: int, names: Sequence[str] = ()
     for name in dict.fromkeys([REFERENCE, *chosen]):
         if not METHODS[name].needs_training:
             continue
+        layers = {"layers": settings.layers} if "layers" in field_names(name) else {}
+        recipe = make_recipe(_read_fields(name) | settings.fields() | layers)
         try:
-            first = StageStep(name, 0, settings)
+            first = StageStep(recipe, settings.batch(), 0)
         except UserError:
             if names:
                 raise
             continue  # it needs weights that only the user has
         for number, planned in enumerate(first.stages):
-            step = StageStep(name, number, settings) if number else first
+            step = StageStep(recipe, settings.batch(), number) if number else first
             label = f"{name}, {planned.stage.name}" if len(first.stages) > 1 else name
             steps[label] = step
             passes[label] = step.method.passes(planned.stage)

@@ -29,7 +29,7 @@ from .run_folder import RunFolder
 from .schedule import learning_rate, set_learning_rate
 from .seeds import generator_for
 from .stages import plan_stages
-from .stop import stop_requests
+from .stop import stop_at_once, stop_requests
 
 
 class Interrupted(Exception):
@@ -135,10 +135,16 @@ def _train(
         advance(state.step)
         for number in range(state.number, len(stages)):
             if number > state.number:
+                if prepares_stages(method):
+                    save()  # it may take minutes, and be stopped
                 state.enter(number)
             stage, steps = state.stage, state.stage.end - state.stage.start
             if not state.begun:
-                begin_stage(state, images, s.seed, group)
+                try:
+                    with stop_at_once():
+                        begin_stage(state, images, s.seed, group)
+                except KeyboardInterrupt:
+                    raise Interrupted(state.step, total) from None
                 if number:
                     save()
             augment = Augment(stage.views, normalizer)
@@ -228,10 +234,15 @@ def build_method(
     return method.to(device)
 
 
+def prepares_stages(method: Method) -> bool:
+    """Return whether the method has work to do between its stages."""
+    return type(method).begin is not Method.begin
+
+
 def begin_stage(state: TrainingState, images: ImageSet, seed: int, group: ProcessGroup) -> None:
     """Let the method prepare a stage; all processes go on with what the first has made."""
     method, stage = state.method, state.stage
-    if type(method).begin is not Method.begin:
+    if prepares_stages(method):
         generator = generator_for(seed, "stage", stage.number)
         torch.manual_seed(generator.initial_seed())
         method.begin(stage.stage, images, generator)
