@@ -76,10 +76,11 @@ def find_known(known: KnownSet, data_root: str | Path | None = None, unpack: boo
 
 def recognize(path: Path, known: KnownSet | None = None, unpack: bool = True) -> Located | None:
     """Return the first reader that finds a split at ``path``, or in the archive that ``path`` is."""
+    data = path / known.inside if known and known.inside else path
     for reader in READERS:
-        splits = reader.splits(path)
+        splits = reader.splits(data)
         if splits:
-            return Located(path, reader, tuple(sorted(splits, key=(*SPLIT_NAMES, UNDIVIDED).index)), known)
+            return Located(data, reader, tuple(sorted(splits, key=(*SPLIT_NAMES, UNDIVIDED).index)), known)
     if unpack and path.is_file() and is_archive(path):
         located = recognize(
             find_content_root(unpack_archive(path)), known, unpack=False
