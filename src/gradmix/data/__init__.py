@@ -1,6 +1,7 @@
 """Images as uint8 tensors, in memory or mapped from disk: readers, and known/unknown splits."""
 
 from .any_images import as_images, as_labeled_images
+from .benchmarks import BENCHMARKS, Benchmark, UnknownSource
 from .cache import CacheFolder, cache_contents, cache_limit, clear_cache, make_room, mark_used
 from .catalogue import KNOWN_SETS
 from .decoding import MAX_PIXELS, BadImage, Unreadable, decode, decode_many, open_image, refuse_damage
@@ -12,24 +13,30 @@ from .mapped_images import Pixels
 from .open_set import OpenSetData, draw_held_out, names_of, open_set_data, rank_in_class
 from .protocols import FAMILIES, PROTOCOLS, Split, custom_split, duplicates, get_split, openness, splits_hash
 from .roots import cache_root, data_root
+from .unknown_sets import MissingSet, UnknownSet, has_unknown_sets, load_unknown_sets, pool_groups
 
 __all__ = [
+    "BENCHMARKS",
     "FAMILIES",
     "KNOWN_SETS",
     "MAX_PIXELS",
     "PROTOCOLS",
     "UNKNOWN",
     "BadImage",
+    "Benchmark",
     "CacheFolder",
     "CheckReport",
     "Finding",
     "ImageFormat",
     "ImageSet",
     "Listing",
+    "MissingSet",
     "OpenSetData",
     "Pixels",
     "Split",
     "SplitInfo",
+    "UnknownSet",
+    "UnknownSource",
     "Unreadable",
     "as_images",
     "as_labeled_images",
@@ -46,6 +53,7 @@ __all__ = [
     "draw_held_out",
     "duplicates",
     "get_split",
+    "has_unknown_sets",
     "is_archive",
     "is_hidden",
     "is_image_name",
@@ -54,12 +62,14 @@ __all__ = [
     "list_splits",
     "load_image_files",
     "load_images",
+    "load_unknown_sets",
     "make_room",
     "mark_used",
     "names_of",
     "open_image",
     "open_set_data",
     "openness",
+    "pool_groups",
     "rank_in_class",
     "refuse_damage",
     "splits_hash",

@@ -29,6 +29,7 @@ class KnownSet:
     labels (None: as the files have it). Files that only number the classes give them these names if
     ``numbered``: if the numbers are known to be in this order. ``test_split`` is the split that serves as
     labelled test set. ``inside`` names one of several data sets that share a folder or an archive.
+    ``unlabeled`` ones are mere images.
     """
 
     name: str
@@ -39,6 +40,7 @@ class KnownSet:
     hub_files: str = "*.parquet"
     numbered: bool = False
     inside: str = ""
+    unlabeled: bool = False
 
 
 KNOWN_SETS = {
@@ -97,6 +99,34 @@ KNOWN_SETS = {
             _LETTERS[:10],
         ),
         KnownSet("dtd", ("dtd/dtd", "dtd", "DTD/dtd", "DTD", "dtd-r1.0.1.tar.gz")),
+        KnownSet("cub-200-2011", ("cub-200-2011", "CUB_200_2011", "cub", "CUB", "CUB_200_2011.tgz")),
+        KnownSet("stanford-cars", ("stanford-cars", "stanford_cars", "StanfordCars", "cars")),
+        KnownSet(
+            "fgvc-aircraft",
+            (
+                *("fgvc-aircraft", "fgvc-aircraft-2013b", "FGVC-Aircraft", "aircraft"),
+                "fgvc-aircraft-2013b.tar.gz",
+            ),
+        ),
+        KnownSet(
+            "places365",
+            (
+                *("places365", "Places365", "places365_standard", "places365standard_easyformat.tar"),
+                *("val_256", "val_256.tar"),
+            ),
+            test_split="val",  # the official test images have no labels
+        ),
+        # The crops are distributed without a word for it in the name.
+        *(
+            KnownSet(
+                f"{name.lower()}-{kind}", (f"{name}_{kind}", f"{name.lower()}-{kind}", *plain), unlabeled=True
+            )
+            for name in ("Imagenet", "LSUN")
+            for kind, plain in (
+                ("crop", (name, f"{name}.tar.gz")),
+                ("resize", (f"{name}_resize.tar.gz",)),
+            )
+        ),
         *(
             KnownSet(name, (f"{name}.npz", f"medmnist/{name}.npz", f"{name}/{name}.npz"))
             for name in _MEDMNIST

@@ -10,7 +10,7 @@ from ...errors import UserError, choose, first_line
 from ...files import wait_for_lock
 from ..catalogue import KNOWN_SETS, KnownSet, known_set
 from ..file_names import SPLIT_NAMES, UNDIVIDED, parse_split
-from ..readers import READERS, Reader
+from ..readers import READERS, UNLABELED_READERS, Reader
 from ..roots import data_root as resolve_root
 from .archives import find_content_root, is_archive, unpack_archive
 
@@ -77,7 +77,7 @@ def find_known(known: KnownSet, data_root: str | Path | None = None, unpack: boo
 def recognize(path: Path, known: KnownSet | None = None, unpack: bool = True) -> Located | None:
     """Return the first reader that finds a split at ``path``, or in the archive that ``path`` is."""
     data = path / known.inside if known and known.inside else path
-    for reader in READERS:
+    for reader in UNLABELED_READERS if known and known.unlabeled else READERS:
         splits = reader.splits(data)
         if splits:
             return Located(data, reader, tuple(sorted(splits, key=(*SPLIT_NAMES, UNDIVIDED).index)), known)

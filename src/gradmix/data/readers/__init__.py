@@ -8,13 +8,17 @@ from . import (
     cifar_batches,
     class_folders,
     csv_list,
+    cub,
     dtd,
     emnist_idx,
+    fgvc_aircraft,
     hub_parquet,
     mnist_idx,
     npz_file,
+    stanford_cars,
     svhn_mat,
     tiny_imagenet,
+    unlabeled_folder,
 )
 from .interface import Reader, ReadOptions, ReadResult
 
@@ -23,8 +27,9 @@ READERS: tuple[Reader, ...] = tuple(
     cast(Reader, module)
     for module in (
         *(npz_file, mnist_idx, emnist_idx, cifar_batches, svhn_mat, tiny_imagenet, dtd),
-        *(hub_parquet, csv_list, class_folders),
+        *(cub, stanford_cars, fgvc_aircraft, hub_parquet, csv_list, class_folders),
     )
 )
+UNLABELED_READERS: tuple[Reader, ...] = (cast(Reader, unlabeled_folder),)
 
-__all__ = ["READERS", "ReadOptions", "ReadResult", "Reader"]
+__all__ = ["READERS", "UNLABELED_READERS", "ReadOptions", "ReadResult", "Reader"]
