@@ -4,6 +4,7 @@ from .any_images import as_images, as_labeled_images
 from .benchmarks import BENCHMARKS, Benchmark, UnknownSource
 from .cache import CacheFolder, cache_contents, cache_limit, clear_cache, make_room, mark_used
 from .catalogue import KNOWN_SETS
+from .class_lists import match_classes
 from .decoding import MAX_PIXELS, BadImage, Unreadable, decode, decode_many, open_image, refuse_damage
 from .file_names import is_hidden, is_image_name
 from .imageset import UNKNOWN, ImageFormat, ImageSet
@@ -11,6 +12,7 @@ from .inspection import CheckReport, Finding, Listing, SplitInfo, check_data, de
 from .loading import is_archive, list_class_names, list_splits, load_image_files, load_images, unpack_archive
 from .mapped_images import Pixels
 from .open_set import OpenSetData, draw_held_out, names_of, open_set_data, rank_in_class
+from .overlap import find_identical, refuse_identical
 from .protocols import FAMILIES, PROTOCOLS, Split, custom_split, duplicates, get_split, openness, splits_hash
 from .roots import cache_root, data_root
 from .unknown_sets import MissingSet, UnknownSet, has_unknown_sets, load_unknown_sets, pool_groups
@@ -52,6 +54,7 @@ __all__ = [
     "describe_data",
     "draw_held_out",
     "duplicates",
+    "find_identical",
     "get_split",
     "has_unknown_sets",
     "is_archive",
@@ -65,6 +68,7 @@ __all__ = [
     "load_unknown_sets",
     "make_room",
     "mark_used",
+    "match_classes",
     "names_of",
     "open_image",
     "open_set_data",
@@ -72,6 +76,7 @@ __all__ = [
     "pool_groups",
     "rank_in_class",
     "refuse_damage",
+    "refuse_identical",
     "splits_hash",
     "unpack_archive",
 ]
