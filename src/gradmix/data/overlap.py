@@ -54,15 +54,24 @@ def find_identical(known: ImageSet, unknown: ImageSet) -> list[tuple[int, int]]:
     ]
 
 
-def refuse_identical(known: ImageSet, unknown: ImageSet, known_name: str, unknown_name: str) -> None:
-    """Raise if an image of ``unknown`` is in ``known`` too, naming the first pair and how many there are."""
+def describe_identical(known: ImageSet, unknown: ImageSet, known_name: str, unknown_name: str) -> str:
+    """Return a sentence on the images that are in both sets: the first pair, and how many. "" if none is."""
     pairs = find_identical(known, unknown)
     if not pairs:
-        return
+        return ""
     i, j = pairs[0]
     same = f"{_name(unknown, j)} of {unknown_name} is the same image as {_name(known, i)} of {known_name}"
-    more = f" ({len(pairs):,} such images)" if len(pairs) > 1 else ""
-    raise UserError(f"{same}{more}; an image cannot be known and unknown: take it out of one of them")
+    return same + (f" ({len(pairs):,} such images)" if len(pairs) > 1 else "")
+
+
+def refuse_identical(known: ImageSet, unknown: ImageSet, known_name: str, unknown_name: str) -> None:
+    """Raise if an image of ``unknown`` is in ``known`` too.
+
+    For folders of one's own. Published data sets may have such a pair, which stays in for comparison.
+    """
+    same = describe_identical(known, unknown, known_name, unknown_name)
+    if same:
+        raise UserError(f"{same}; an image cannot be known and unknown: take it out of one of them")
 
 
 def _name(images: ImageSet, index: int) -> str:
@@ -83,6 +92,7 @@ def _hash_rows(images: Tensor) -> NDArray[np.uint64]:
 
 def _compare(known: Pixels, unknown: Pixels, pairs: Tensor) -> Iterator[list[tuple[int, int]]]:
     """Yield those of ``pairs`` (n, 2) whose pixels are equal, reading a bounded number of images at once."""
-    for some in pairs.split(_PAIRS_AT_ONCE):
+    for start in range(0, len(pairs), _PAIRS_AT_ONCE):
+        some = pairs[start : start + _PAIRS_AT_ONCE]
         equal = (known[some[:, 0]] == unknown[some[:, 1]]).flatten(1).all(1)
         yield [(int(i), int(j)) for i, j in some[equal].tolist()]

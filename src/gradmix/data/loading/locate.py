@@ -100,7 +100,8 @@ def _recognize_or_raise(path: Path, known: KnownSet | None = None) -> Located:
 def _download(known: KnownSet, root: Path) -> Path:
     """Download ``known`` from the Hub into ``root``; the folder gets its name when it is complete."""
     missing = f"no {known.name} data in {root} (looked for {', '.join(known.paths)})"
-    way_out = "put it there, or say where it is with --data-root or GRADMIX_DATA"
+    get = f", or get it with: gradmix data get {known.name}" if known.hub_repo else ""
+    way_out = f"put it there, or say where it is with --data-root or GRADMIX_DATA{get}"
     if known.hub_repo is None:
         raise UserError(f"{missing}; {way_out}")
     try:

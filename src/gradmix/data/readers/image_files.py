@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 
 import torch
 
@@ -12,7 +12,7 @@ from ...errors import UserError
 from ..cache.decode_cache import decode_cached
 from ..cache.pixel_file import decode_to_file, should_map
 from ..decoding import MAX_CHOSEN_SIZE, Decoded, decode_many
-from ..file_names import is_hidden, is_image_name
+from ..file_names import is_hidden, is_image_name, leaves_folder
 from ..imageset import UNKNOWN, ImageSet
 from .interface import ReadOptions, ReadResult
 
@@ -73,8 +73,7 @@ def resolve_inside(folder: Path, name: str, listed: Path, line: int | None = Non
     A list may come from elsewhere, and must not choose among all files of this machine.
     """
     name = name.replace("\\", "/")
-    parts = PureWindowsPath(name)
-    if not name or parts.drive or parts.root or ".." in parts.parts or "\0" in name:
+    if leaves_folder(name):
         where = f"{listed}, line {line}" if line else str(listed)
         raise UserError(f"{where}: {name!r} is not a path inside {folder}")
     return folder / name
