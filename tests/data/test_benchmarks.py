@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from gradmix.cli.sources import load_training_data
 from gradmix.data import (
     BENCHMARKS,
     KNOWN_SETS,
@@ -231,6 +234,15 @@ def test_a_split_of_whole_data_sets(zoo: Path) -> None:
     # Training needs none of them.
     alone = open_set_data(split, data_root=zoo, size=8, channels=3, only_known=True)
     assert (len(alone.train), len(alone.test_known), len(alone.test_unknown)) == (20, 10, 0)
+
+
+def test_the_training_command_reads_the_known_set_alone(zoo: Path) -> None:
+    for file in ("svhn.npz", "cifar100.npz"):
+        (zoo / file).unlink()
+    views = SimpleNamespace(image_size=8, channels=3)
+    request = {"split": asdict(get_split("openood-cifar10", 0)), "skip_bad": False}
+    recipe: Any = SimpleNamespace(views=views)
+    assert len(load_training_data(request, str(zoo), recipe)) == 20
 
 
 @pytest.mark.parametrize("spelling", ["distributed", "plain", "dashed"])
