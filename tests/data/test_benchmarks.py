@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from gradmix.data import (
     PROTOCOLS,
     ImageFormat,
     UnknownSet,
+    check_data,
     get_split,
     has_unknown_sets,
     load_unknown_sets,
@@ -262,6 +264,18 @@ def test_macro_f1_sets_in_all_spellings(tmp_path: Path, save_image: Save, spelli
         ("lsun-crop", 3),
         ("lsun-resize", 4),
     ]
+
+
+def test_a_macro_f1_set_in_its_archive_and_checked(tmp_path: Path, save_image: Save) -> None:
+    for i in range(3):
+        save_image(tmp_path / "made" / "test" / f"{i}.png", 36, 36)
+    with tarfile.open(tmp_path / "Imagenet.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "made", "Imagenet")
+    sets, missing = load_unknown_sets("cifar10-f1", tmp_path, SMALL, skip_missing=True)
+    assert ([unknown.name for unknown in sets], len(missing)) == (["imagenet-crop"], 3)
+    assert len(sets[0].images) == 3
+    report = check_data("imagenet-crop", data_root=tmp_path)
+    assert (report.images, report.broken) == ({"all": 3}, False)
 
 
 def test_imagenet_itself_is_not_taken_for_its_crops(tmp_path: Path, save_image: Save) -> None:

@@ -14,12 +14,23 @@ from .loading import is_archive, list_class_names, list_splits, load_image_files
 from .mapped_images import Pixels
 from .open_set import OpenSetData, draw_held_out, names_of, open_set_data, rank_in_class
 from .overlap import describe_identical, find_identical, refuse_identical
-from .protocols import FAMILIES, PROTOCOLS, Split, custom_split, duplicates, get_split, openness, splits_hash
+from .protocols import (
+    CLASSIC_PROTOCOLS,
+    FAMILIES,
+    PROTOCOLS,
+    Split,
+    custom_split,
+    duplicates,
+    get_split,
+    openness,
+    splits_hash,
+)
 from .roots import cache_root, data_root
 from .unknown_sets import MissingSet, UnknownSet, has_unknown_sets, load_unknown_sets, pool_groups
 
 __all__ = [
     "BENCHMARKS",
+    "CLASSIC_PROTOCOLS",
     "FAMILIES",
     "KNOWN_SETS",
     "MAX_PIXELS",

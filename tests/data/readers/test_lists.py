@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,6 +45,13 @@ def test_dtd(tmp_path: Path, save_image: Save, place: str) -> None:
     assert len(set(seen)) == 9  # the splits of the first partition have no image in common
     assert "images/banded/banded_0001.jpg" in seen
     assert {e.name: e.splits for e in list_data(tmp_path)}["dtd"] == (("train", 3), ("val", 3), ("test", 3))
+
+
+def test_dtd_in_its_archive(tmp_path: Path, save_image: Save) -> None:
+    dtd(tmp_path / "made", save_image)
+    with tarfile.open(tmp_path / "dtd-r1.0.1.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "made", "dtd")
+    assert load_images("dtd", split="test", data_root=tmp_path).labels.tolist() == [0, 1, 2]
 
 
 def test_dtd_with_a_list_that_leaves_its_folder(tmp_path: Path, save_image: Save) -> None:

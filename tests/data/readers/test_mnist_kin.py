@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradmix.data import KNOWN_SETS, list_data, list_splits, load_images
+from gradmix.data import KNOWN_SETS, ImageSet, list_data, list_splits, load_images
+from gradmix.data.loading.load import _with_names
 from gradmix.errors import UserError
 from tests.data.readers.test_raw_formats import idx
 
@@ -44,6 +45,17 @@ def test_kin_of_mnist_have_names(
     assert np.array_equal(images.images[:, 0].numpy(), pixels)
     assert images.labels.tolist() == [9, 0, 9]
     assert (images.class_names[0], images.class_names[9], len(images.class_names)) == (first, last, 10)
+
+
+def test_a_copy_that_spaces_the_names_otherwise(tmp_path: Path) -> None:
+    names = [
+        name.replace("-", " - ").replace("/", " / ") for name in KNOWN_SETS["fashion-mnist"].class_names or ()
+    ]
+    images = ImageSet.from_arrays(np.zeros((2, 28, 28), np.uint8), [0, 9], names)
+    assert images.class_names[0] == "T - shirt / top"  # as on the Hub
+    assert _with_names(images, KNOWN_SETS["fashion-mnist"].class_names or ()).class_names[0] == "T-shirt/top"
+    other = ImageSet.from_arrays(np.zeros((1, 28, 28), np.uint8), [0], ["a", "b"])
+    assert _with_names(other, ("c", "d")) is other
 
 
 def emnist(which: str, pixels: np.ndarray, labels: list[int]) -> dict[str, np.ndarray]:

@@ -107,9 +107,13 @@ def _check_options(options: ReadOptions) -> ReadOptions:
 
 
 def _with_names(images: ImageSet, class_names: tuple[str, ...]) -> ImageSet:
-    """Return the images with ``class_names`` where the files call the classes 0, 1, …; otherwise as given."""
-    numbers = tuple(str(c) for c in range(len(class_names)))
-    return replace(images, class_names=class_names) if images.class_names == numbers else images
+    """Return the images with ``class_names`` where the files number them, or space their names otherwise.
+
+    Other names are left as they are.
+    """
+    numbers = [str(c) for c in range(len(class_names))]
+    there, wanted = (["".join(name.split()) for name in names] for names in (images.class_names, class_names))
+    return replace(images, class_names=class_names) if there in (numbers, wanted) else images
 
 
 def _in_class_order(images: ImageSet, class_names: tuple[str, ...]) -> ImageSet:
