@@ -170,12 +170,13 @@ def test_the_beginning_of_another_version_is_thrown_away(hub: DatasetHub, tmp_pa
     hub.cut = [1000, *[0] * hub_listing.TRIES]
     with pytest.raises(UserError, match="broke off"):
         get_data(PETS, tmp_path / "pets")
-    (tmp_path / ".pets.get" / "old.npz").write_bytes(b"of an earlier commit")
+    (tmp_path / ".pets.get" / "old").mkdir()
+    (tmp_path / ".pets.get" / "old" / "images.npz").write_bytes(b"of an earlier commit")
     newer = bytes(reversed(FILES[IMAGES]))
     hub.repos["me/pets"][IMAGES], hub.commit = newer, "beef" + 36 * "0"
     folder = get_data(PETS, tmp_path / "pets")
     assert files_in(folder)[IMAGES] == newer
-    assert not (folder / "old.npz").exists()
+    assert not (folder / "old").exists()
     assert json.loads((folder / ".source.json").read_text())["commit"] == hub.commit
 
 

@@ -127,6 +127,8 @@ def _fetch_all(address: DatasetAddress, commit: str, files: Sequence[HubFile], p
     for old in sorted(part.rglob("*"), reverse=True):
         if old.is_file() and old not in wanted:
             old.unlink()
+        elif old.is_dir() and not any(old.iterdir()):
+            old.rmdir()  # a reader might take it for a class
 
 
 def _check_record(address: DatasetAddress, folder: Path) -> None:
