@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from gradmix.data import KNOWN_SETS, PROTOCOLS, get_split, list_splits, load_images, open_set_data
+from gradmix.data import (
+    CLASSIC_PROTOCOLS,
+    KNOWN_SETS,
+    ImageFormat,
+    find_identical,
+    get_split,
+    list_splits,
+    load_images,
+    load_unknown_sets,
+    open_set_data,
+)
 from gradmix.data.inspection import list_data
 from gradmix.data.protocols import published_splits
 
@@ -66,7 +76,7 @@ def test_cifar10_has_its_known_mean(real_root: Path) -> None:
     assert torch.allclose(mean, torch.tensor([0.4914, 0.4822, 0.4465]), atol=1e-4)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", CLASSIC_PROTOCOLS)
 def test_protocol_sizes(protocol: str, real_root: Path) -> None:
     split = get_split(protocol, 0)
     data = open_set_data(split, data_root=real_root)
@@ -97,3 +107,13 @@ def test_list_counts_without_decoding(real_root: Path) -> None:
     listed = {listing.name: dict(listing.splits) for listing in list_data(real_root)}
     assert listed["mnist"] == {"train": 60_000, "test": 10_000}
     assert listed["cifar10"] == {"train": 50_000, "test": 10_000}
+
+
+def test_openoods_sets_that_are_there(real_root: Path) -> None:
+    sets, missing = load_unknown_sets("openood-cifar10", real_root, ImageFormat(32, 3), skip_missing=True)
+    sizes = {unknown.name: len(unknown.images) for unknown in sets}
+    assert (sizes["cifar100"], sizes["tiny-imagenet"], sizes["mnist"]) == (10_000, 10_000, 70_000)
+    assert len(sets) + len(missing) == 6
+    known = load_images("cifar10", split="test", data_root=real_root)
+    # One image of the two data sets is the same: an automobile here, a bus there.
+    assert find_identical(known, sets[0].images) == [(9345, 8422)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gradmix.cli import main
-from gradmix.data import PROTOCOLS
+from gradmix.data import CLASSIC_PROTOCOLS
 from gradmix.experiments.engine.results import TrialFiles
 
 needs_data = pytest.mark.skipif("GRADMIX_DATA" not in os.environ, reason="GRADMIX_DATA says where data is")
@@ -21,7 +21,7 @@ def real_data() -> str:
 
 @needs_data
 @pytest.mark.slow
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", CLASSIC_PROTOCOLS)
 def test_two_steps_of_the_paper(protocol: str, tmp_path: Path, real_data: str) -> None:
     """ResNet18, the paper's views, layers and data; batches of 16, for a CPU takes minutes over 256."""
     words = ["reproduce", "table2", "--preset", "paper", "--max-steps", "2", "--trials", "1"]

@@ -1,4 +1,4 @@
-"""``gradmix data``: list, describe and check data; show corruptions; manage the cache."""
+"""``gradmix data``: get, list, describe and check data; show corruptions; manage the cache."""
 
 from __future__ import annotations
 
@@ -12,16 +12,27 @@ if TYPE_CHECKING:
 
 _CLASSES_SHOWN = 20
 _FINDINGS_SHOWN = 20  # of each kind; --all shows the rest
-_SOURCE = "a folder, an .npz file, an archive (.zip, .tar), or the name of a known set (mnist, cifar10, …)"
+_SOURCE = "a folder, an .npz or .csv file, an archive (.zip, .tar), or a known set's name (mnist, cifar10, …)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the five subcommands to ``parser``."""
+    """Add the six subcommands to ``parser``."""
     parser.description = (
-        "Look at data before training on it: a folder of class folders, Hub parquet files, .npz arrays, or "
-        "MNIST, CIFAR, SVHN and TinyImageNet as distributed."
+        "Look at data before training on it: a folder of class folders, Hub parquet files, .npz arrays, a "
+        ".csv of paths and labels, or MNIST, CIFAR, SVHN, TinyImageNet and others as distributed."
     )
-    ways = parser.add_subparsers(dest="way", required=True, metavar="list|info|check|corrupt|cache")
+    ways = parser.add_subparsers(dest="way", required=True, metavar="get|list|info|check|corrupt|cache")
+    get = _add_subcommand(
+        ways,
+        "get",
+        "download a data set from the Hugging Face Hub, or go on with it",
+        "gradmix data get mnist",
+    )
+    get.add_argument(
+        "source", metavar="NAME", help="a known set's name, or hf://datasets/OWNER/NAME, perhaps @REVISION"
+    )
+    get.add_argument("--out", metavar="DIR", help="its folder (default: one of its name in the data root)")
+    get.add_argument("--only", metavar="PATTERN", help="only files like this, such as 'data/*.parquet'")
     listing = _add_subcommand(
         ways, "list", "which known data sets are under the data root", "gradmix data list"
     )
@@ -54,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for way in (info, check):
         way.add_argument("source", help=_SOURCE)
         way.add_argument("--all", action="store_true", help="show every class or finding, not only the first")
-    for way in (listing, info, check):
+    for way in (get, listing, info, check):
         way.add_argument(
             "--data-root",
             metavar="FOLDER",
@@ -66,6 +77,11 @@ def run(args: argparse.Namespace) -> int:
     """Print the answer; return 0, or 1 if ``check`` found something broken."""
     from ..data import check_data, data_root, describe_data, list_data
 
+    if args.way == "get":
+        from ..data import get_data
+
+        print(get_data(args.source, args.out, only=args.only, data_root=args.data_root))
+        return 0
     if args.way == "list":
         _print_listings(list_data(args.data_root), str(data_root(args.data_root)))
         return 0

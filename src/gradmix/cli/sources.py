@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 
 
 def add_split_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--protocol", help="mnist, svhn, cifar10, cifar+10, cifar+50 or tinyimagenet")
-    parser.add_argument("--trial", type=int, help="which of the protocol's five splits (default 0)")
+    parser.add_argument(
+        "--protocol",
+        help="mnist, svhn, cifar10, cifar+10, cifar+50, tinyimagenet; ssb-cub, ssb-cars, ssb-aircraft; "
+        "openood-cifar10, openood-cifar100; cifar10-f1",
+    )
+    parser.add_argument("--trial", type=int, help="which of the protocol's splits (default 0)")
     parser.add_argument("--family", help="which family of splits (default arpl_2020)")
     parser.add_argument("--known", metavar="A,B,C", help="of FOLDER|DATASET, only these classes are known")
     parser.add_argument("--n-known", type=int, metavar="N", help="… or this many, drawn by --seed")
@@ -55,7 +59,7 @@ def get_chosen_split(args: argparse.Namespace) -> Split:
     """Return the published split that --protocol, --trial and --family name."""
     from ..data import get_split
 
-    return get_split(args.protocol, args.trial or 0, args.family or "arpl_2020")
+    return get_split(args.protocol, args.trial or 0, args.family)
 
 
 def refuse_without_protocol(args: argparse.Namespace) -> None:
@@ -80,7 +84,10 @@ def load_training_data(request: dict[str, Any], data_root: str | None, recipe: R
 
     if "split" in request:
         wanted = ImageFormat(recipe.views.image_size, recipe.views.channels)
-        return load_open_set(read_split(request), data_root, wanted, skips_bad(request)).train
+        split = read_split(request)
+        # Data sets that are unknown as a whole are needed in evaluation only, and may be many.
+        only_known = not split.unknown
+        return load_open_set(split, data_root, wanted, skips_bad(request), only_known).train
     images = load_images(
         request["source"],
         data_root=data_root,
@@ -95,12 +102,19 @@ def load_training_data(request: dict[str, Any], data_root: str | None, recipe: R
     return images
 
 
-def load_open_set(split: Split, data_root: str | None, wanted: ImageFormat, skip_bad: bool) -> OpenSetData:
+def load_open_set(
+    split: Split, data_root: str | None, wanted: ImageFormat, skip_bad: bool, only_known: bool = False
+) -> OpenSetData:
     """Load training and test images of a split, in the given size and channels."""
     from ..data import open_set_data
 
     return open_set_data(
-        split, data_root=data_root, size=wanted.size, channels=wanted.channels, skip_bad=skip_bad
+        split,
+        data_root=data_root,
+        size=wanted.size,
+        channels=wanted.channels,
+        skip_bad=skip_bad,
+        only_known=only_known,
     )
 
 

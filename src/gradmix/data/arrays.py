@@ -11,7 +11,7 @@ from torch import Tensor
 from ..errors import UserError
 
 _ACCEPTED = "accepted are uint8 arrays (N, H, W), (N, H, W, C) or (N, C, H, W) with C 1 or 3"
-_MAX_CLASSES = 100_000  # a label beyond is a mistake (an id, a pixel), not the name of a class
+MAX_CLASSES = 100_000  # a label beyond is a mistake (an id, a pixel), not the name of a class
 
 
 def label_indices(labels: object, class_names: Sequence[str] | None) -> tuple[Tensor, tuple[str, ...]]:
@@ -25,7 +25,7 @@ def label_indices(labels: object, class_names: Sequence[str] | None) -> tuple[Te
         raise UserError(f"labels must be whole numbers or class names, not {array.dtype}")
     if class_names is None:
         largest = int(array.max()) if array.size else -1
-        if largest >= _MAX_CLASSES:
+        if largest >= MAX_CLASSES:
             raise UserError(
                 f"label {largest} looks like an id, not a class index; pass names as text instead"
             )

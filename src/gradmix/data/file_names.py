@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PureWindowsPath
 
 from ..errors import UserError
 
@@ -47,9 +47,18 @@ def parse_split(name: str) -> str | None:
     return name if name in SPLIT_NAMES else None
 
 
+def leaves_folder(name: str) -> bool:
+    """Return whether a path from elsewhere would leave the folder it is meant for, on any system.
+
+    >>> [leaves_folder(name) for name in ("a/b.png", "/a", "../a", "a/../../b", "C:a", "..\\\\a", "")]
+    [False, True, True, True, True, True, True]
+    """
+    windows = PureWindowsPath(name)
+    absolute = name.startswith("/") or bool(windows.drive or windows.root)
+    return absolute or "\0" in name or ".." in windows.parts or not windows.parts
+
+
 def refuse_path(archive: Path, name: str) -> None:
     """Raise if a member's name is a path that leaves the folder it is unpacked to, on any system."""
-    windows = PureWindowsPath(name)
-    leaves = name.startswith("/") or windows.drive or windows.root or ".." in windows.parts
-    if leaves or "\0" in name or ".." in PurePosixPath(name).parts:
+    if leaves_folder(name) and PureWindowsPath(name).parts:
         raise UserError(f"{archive}: {name!r} would be unpacked outside its folder; the archive is refused")

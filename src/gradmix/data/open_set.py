@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
-from .imageset import ImageSet
+from .concatenate import concatenate_unknown
+from .imageset import ImageFormat, ImageSet
 from .loading import load_images, locate
 from .protocols import Split
+from .unknown_sets import load_unknown_sets
 
 HELD_OUT = 0.2  # of each known class, where a data set has no test split of its own
 
@@ -39,12 +41,16 @@ def open_set_data(
     channels: int | None = None,
     limit_per_class: int | None = None,
     skip_bad: bool = False,
+    skip_missing: bool = False,
+    only_known: bool = False,
 ) -> OpenSetData:
     """Read what ``split`` needs: official training images of the known classes, official test images of all.
 
     A source without a test split has a fifth of each known class held out for testing, drawn with the split's
     trial as seed, and all images of its unknown classes are test images. ``limit_per_class`` keeps only the
-    first so many images of each class in each part, for quick runs.
+    first so many images of each class in each part, for quick runs. Where whole data sets are unknown, they
+    are put together, without those that are not there if ``skip_missing``. ``only_known`` leaves
+    ``test_unknown`` empty.
     """
 
     def load(source: str, part: str) -> ImageSet:
@@ -71,19 +77,30 @@ def open_set_data(
     else:
         here = f"{split.known_source}, test"
         test_known = _of_classes(test, _indices(test, split.known), limit=None, where=here)
-    foreign = test if split.unknown_source == split.known_source else test_images(split.unknown_source)
-    if foreign is None:
-        foreign = all_train if split.unknown_source == split.known_source else None
-    if foreign is None:
-        foreign = load(split.unknown_source, "train")
-    unknown = _indices(foreign, split.unknown)
-    test_unknown = _of_classes(foreign, unknown, limit_per_class, where=f"{split.unknown_source}, unknown")
+    if only_known:
+        test_unknown = all_train.select([])
+        names: tuple[str, ...] = ()
+    elif split.unknown:
+        foreign = test if split.unknown_source == split.known_source else test_images(split.unknown_source)
+        if foreign is None:
+            same = split.unknown_source == split.known_source
+            foreign = all_train if same else load(split.unknown_source, "train")
+        unknown = _indices(foreign, split.unknown)
+        where = f"{split.unknown_source}, unknown"
+        test_unknown = _of_classes(foreign, unknown, limit_per_class, where)
+        names = names_of(test_unknown)
+    else:
+        wanted = ImageFormat(size or min(height, width), channels)
+        sets, _ = load_unknown_sets(split.protocol, data_root, wanted, skip_missing, skip_bad)
+        parts = [unknown.images.select(range(len(unknown.images))[:limit_per_class]) for unknown in sets]
+        test_unknown = concatenate_unknown(parts)
+        names = tuple(u.name for u, part in zip(sets, parts, strict=True) for _ in range(len(part)))
     return OpenSetData(
         train=_first_of_each(train, limit_per_class),
         test_known=_first_of_each(test_known, limit_per_class),
-        test_unknown=test_unknown.only(range(len(unknown)), as_unknown=True),
+        test_unknown=concatenate_unknown([test_unknown]),
         split=split,
-        unknown_names=names_of(test_unknown),
+        unknown_names=names,
     )
 
 

@@ -15,9 +15,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import UserError, choose
+from .benchmarks import BENCHMARKS
 
-PROTOCOLS = ("mnist", "svhn", "cifar10", "cifar+10", "cifar+50", "tinyimagenet")
-FAMILIES = ("arpl_2020", "neal_2018", "medaf_f1")
+CLASSIC_PROTOCOLS = ("mnist", "svhn", "cifar10", "cifar+10", "cifar+50", "tinyimagenet")
+PROTOCOLS = (*CLASSIC_PROTOCOLS, *BENCHMARKS)
+FAMILIES = ("arpl_2020", "neal_2018", "medaf_f1")  # of the classic protocols' splits
+DEFAULT_FAMILY = FAMILIES[0]
 _FILE = Path(__file__).with_name("osr_splits.json")
 
 
@@ -26,7 +29,8 @@ class Split:
     """The known and unknown classes of one trial.
 
     ``known`` and ``unknown`` are class indices (published splits) or class names (custom ones) of the data
-    sets ``known_source`` and ``unknown_source``. A known class's label is its position in ``known``.
+    sets ``known_source`` and ``unknown_source``. A known class's label is its position in ``known``. Where
+    whole data sets are unknown, ``unknown_source`` lists them and ``unknown`` is empty.
     """
 
     protocol: str
@@ -59,12 +63,18 @@ def openness(known: int, unknown: int) -> float:
     return 1 - math.sqrt(known / (known + unknown))
 
 
-def get_split(protocol: str, trial: int, family: str = "arpl_2020") -> Split:
-    """Return the published split of one trial (0 to 4).
+def get_split(protocol: str, trial: int, family: str | None = None) -> Split:
+    """Return the published split of one trial: 0 to 4, or 0 alone for a benchmark, which has no families.
 
     >>> get_split("cifar10", 0).known
     (0, 6, 4, 9, 1, 7)
+    >>> get_split("openood-cifar10", 0).unknown_source
+    'cifar100,tiny-imagenet,mnist,svhn,dtd,places365'
     """
+    choose("protocol", protocol, PROTOCOLS)
+    if protocol in BENCHMARKS:
+        return _benchmark_split(protocol, trial, family)
+    family = family or DEFAULT_FAMILY
     trials = _trials(protocol, family)
     if not 0 <= trial < len(trials):
         raise UserError(f"no trial {trial} of {protocol} in {family}: there are 0 to {len(trials) - 1}")
@@ -78,6 +88,18 @@ def get_split(protocol: str, trial: int, family: str = "arpl_2020") -> Split:
         unknown_source=unknown_source,
         unknown=tuple(trials[trial]["unknown"]),
     )
+
+
+def _benchmark_split(protocol: str, trial: int, family: str | None) -> Split:
+    benchmark = BENCHMARKS[protocol]
+    if family not in (None, benchmark.family):
+        raise UserError(f"{protocol} has one split and no families: leave --family {family} out")
+    if trial != 0:
+        raise UserError(f"no trial {trial} of {protocol}: it has one split, trial 0")
+    sources = dict.fromkeys(unknown.source for unknown in benchmark.unknown)
+    classes = tuple(c for unknown in benchmark.unknown for c in unknown.classes or ())
+    known = benchmark.known_source
+    return Split(protocol, benchmark.family, 0, known, benchmark.known, ",".join(sources), classes)
 
 
 def custom_split(
@@ -113,7 +135,7 @@ def custom_split(
     return Split("custom", "custom", seed, source, tuple(chosen), source, rest)
 
 
-def duplicates(protocol: str, family: str = "arpl_2020") -> list[tuple[int, int]]:
+def duplicates(protocol: str, family: str = DEFAULT_FAMILY) -> list[tuple[int, int]]:
     """Return the pairs of trials that have the same known and the same unknown classes, in any order.
 
     >>> duplicates("svhn")
@@ -136,7 +158,7 @@ def published_splits() -> dict[str, Any]:
 
 
 def _trials(protocol: str, family: str) -> list[dict[str, list[int]]]:
-    choose("protocol", protocol, PROTOCOLS)
+    choose("protocol", protocol, CLASSIC_PROTOCOLS)
     choose("family of splits", family, FAMILIES)
     families = published_splits()["families"]
     if protocol not in families[family]["splits"]:

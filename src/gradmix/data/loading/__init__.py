@@ -2,7 +2,7 @@
 
 from .archives import is_archive, unpack_archive
 from .load import list_class_names, list_splits, load_image_files, load_images, read_located
-from .locate import Located, find_known, locate
+from .locate import Located, find_known, locate, recognize
 
 __all__ = [
     "Located",
@@ -14,5 +14,6 @@ __all__ = [
     "load_images",
     "locate",
     "read_located",
+    "recognize",
     "unpack_archive",
 ]

@@ -92,6 +92,8 @@ def read_located(located: Located, split: str, options: ReadOptions) -> ReadResu
         raise UserError(f"'{split}' of {located.name} has no readable image{why}")
     images = reading.images
     if located.known and located.known.class_names:
+        if located.known.numbered:
+            images = _with_names(images, located.known.class_names)
         images = _in_class_order(images, located.known.class_names)
     return replace(reading, images=images.convert(options.size, options.channels))
 
@@ -102,6 +104,16 @@ def _check_options(options: ReadOptions) -> ReadOptions:
     if options.channels not in (None, 1, 3):
         raise UserError(f"channels must be 1 (grey) or 3 (colour), not {options.channels}")
     return options
+
+
+def _with_names(images: ImageSet, class_names: tuple[str, ...]) -> ImageSet:
+    """Return the images with ``class_names`` where the files number them, or space their names otherwise.
+
+    Other names are left as they are.
+    """
+    numbers = [str(c) for c in range(len(class_names))]
+    there, wanted = (["".join(name.split()) for name in names] for names in (images.class_names, class_names))
+    return replace(images, class_names=class_names) if there in (numbers, wanted) else images
 
 
 def _in_class_order(images: ImageSet, class_names: tuple[str, ...]) -> ImageSet:

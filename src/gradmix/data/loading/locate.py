@@ -10,7 +10,7 @@ from ...errors import UserError, choose, first_line
 from ...files import wait_for_lock
 from ..catalogue import KNOWN_SETS, KnownSet, known_set
 from ..file_names import SPLIT_NAMES, UNDIVIDED, parse_split
-from ..readers import READERS, Reader
+from ..readers import READERS, UNLABELED_READERS, Reader
 from ..roots import data_root as resolve_root
 from .archives import find_content_root, is_archive, unpack_archive
 
@@ -76,10 +76,11 @@ def find_known(known: KnownSet, data_root: str | Path | None = None, unpack: boo
 
 def recognize(path: Path, known: KnownSet | None = None, unpack: bool = True) -> Located | None:
     """Return the first reader that finds a split at ``path``, or in the archive that ``path`` is."""
-    for reader in READERS:
-        splits = reader.splits(path)
+    data = path / known.inside if known and known.inside else path
+    for reader in UNLABELED_READERS if known and known.unlabeled else READERS:
+        splits = reader.splits(data)
         if splits:
-            return Located(path, reader, tuple(sorted(splits, key=(*SPLIT_NAMES, UNDIVIDED).index)), known)
+            return Located(data, reader, tuple(sorted(splits, key=(*SPLIT_NAMES, UNDIVIDED).index)), known)
     if unpack and path.is_file() and is_archive(path):
         located = recognize(
             find_content_root(unpack_archive(path)), known, unpack=False
@@ -99,7 +100,8 @@ def _recognize_or_raise(path: Path, known: KnownSet | None = None) -> Located:
 def _download(known: KnownSet, root: Path) -> Path:
     """Download ``known`` from the Hub into ``root``; the folder gets its name when it is complete."""
     missing = f"no {known.name} data in {root} (looked for {', '.join(known.paths)})"
-    way_out = "put it there, or say where it is with --data-root or GRADMIX_DATA"
+    get = f", or get it with: gradmix data get {known.name}" if known.hub_repo else ""
+    way_out = f"put it there, or say where it is with --data-root or GRADMIX_DATA{get}"
     if known.hub_repo is None:
         raise UserError(f"{missing}; {way_out}")
     try:

@@ -30,12 +30,17 @@ def splits(path: Path) -> tuple[str, ...]:
 
 
 def count(path: Path, split: str) -> int:
-    return len(find_images(_split_folders(path).get(split, path)))
+    return len(find_images(split_folder(path, split)))
 
 
 def class_names(path: Path) -> tuple[str, ...]:
     """Return the classes that :func:`read` finds, without opening an image."""
     return _class_names(_split_folders(path).get("train", path))
+
+
+def split_folder(path: Path, split: str) -> Path:
+    """Return the folder of a split; that of a source without splits is the source."""
+    return _split_folders(path).get(split, path)
 
 
 def read(path: Path, split: str, options: ReadOptions) -> ReadResult:

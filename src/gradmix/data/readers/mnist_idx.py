@@ -18,6 +18,7 @@ from .interface import ReadOptions, ReadResult
 
 FORMAT = "MNIST idx files"
 _PREFIXES = {"train": "train", "test": "t10k"}
+_TORCHVISION = ("MNIST", "FashionMNIST", "KMNIST")  # folders that torchvision makes
 _MOST_TIMES_SMALLER = 1100  # gzip makes nothing smaller than by 1032
 
 
@@ -70,7 +71,7 @@ def read_idx(file: Path, n_dimensions: int) -> NDArray[np.uint8]:
 
 
 def _find(path: Path, split: str, kind: str) -> Path | None:
-    for folder in (path, path / "raw", path / "MNIST" / "raw"):
+    for folder in (path, path / "raw", *(path / name / "raw" for name in _TORCHVISION)):
         for stem in (
             f"{_PREFIXES[split]}-{kind}-ubyte",
             f"{_PREFIXES[split]}-{kind.replace('-', '.')}-ubyte",

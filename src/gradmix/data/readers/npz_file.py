@@ -1,4 +1,8 @@
-"""A .npz of arrays: ``images``, ``labels``, perhaps ``class_names``; or x_train, y_train, x_test, y_test."""
+"""A .npz of arrays: ``images`` and ``labels``, or a pair per split, perhaps ``class_names``.
+
+Pairs are called x_train, y_train, x_test, y_test; or, as MedMNIST has them, train_images, train_labels,
+val_images, …, with labels in a column (N, 1).
+"""
 
 from __future__ import annotations
 
@@ -9,16 +13,19 @@ import numpy as np
 
 from ...errors import UserError
 from ...machine import memory_bytes
+from ..arrays import MAX_CLASSES
 from ..file_names import UNDIVIDED
 from ..imageset import ImageSet
 from .interface import ReadOptions, ReadResult
 
 FORMAT = ".npz arrays"
-_KEYS = {
-    UNDIVIDED: ("images", "labels"),
-    "train": ("x_train", "y_train"),
-    "val": ("x_val", "y_val"),
-    "test": ("x_test", "y_test"),
+_Pair = tuple[str, str]  # the names of the images' array and of the labels'
+_KEYS: dict[str, tuple[_Pair, ...]] = {
+    UNDIVIDED: (("images", "labels"),),
+    **{
+        split: ((f"x_{split}", f"y_{split}"), (f"{split}_images", f"{split}_labels"))
+        for split in ("train", "val", "test")
+    },
 }
 
 
@@ -26,7 +33,7 @@ def splits(path: Path) -> tuple[str, ...]:
     if not path.is_file() or path.suffix != ".npz":
         return ()
     with _open(path) as arrays:
-        there = tuple(split for split, (images, _) in _KEYS.items() if images in arrays.files)
+        there = tuple(_pairs(arrays))
         if not there:
             raise UserError(
                 f"{path} has no array called 'images' (it has: {', '.join(arrays.files) or 'nothing'})"
@@ -39,13 +46,13 @@ def count(path: Path, split: str) -> int:
 
 
 def read(path: Path, split: str, options: ReadOptions) -> ReadResult:
-    image_key, label_key = _KEYS[split]
     _refuse_bomb(path)
     with _open(path) as arrays:
         try:
+            image_key, label_key = _pairs(arrays)[split]
             images = arrays[image_key]
             labels = arrays[label_key] if label_key in arrays.files else None
-            names = [str(name) for name in arrays["class_names"]] if "class_names" in arrays.files else None
+            names = _class_names(arrays)
         except (ValueError, OSError, zipfile.BadZipFile) as error:
             # Object arrays are pickles, which could run code.
             raise UserError(f"{path} cannot be read ({error}); save plain arrays, names as text") from error
@@ -55,6 +62,29 @@ def read(path: Path, split: str, options: ReadOptions) -> ReadResult:
         raise UserError(f"{path}: {error}") from error
     sources = tuple(f"{path.name}#{i}" for i in range(len(found)))
     return ReadResult(ImageSet(found.images, found.labels, found.class_names, sources))
+
+
+def _pairs(arrays: np.lib.npyio.NpzFile) -> dict[str, _Pair]:
+    """Return the pair of arrays of each split that is there."""
+    found = {
+        split: next((pair for pair in pairs if pair[0] in arrays.files), None)
+        for split, pairs in _KEYS.items()
+    }
+    return {split: pair for split, pair in found.items() if pair is not None}
+
+
+def _class_names(arrays: np.lib.npyio.NpzFile) -> list[str] | None:
+    """Return the names in the file, or numbers up to the largest label of all splits; None for text labels.
+
+    One split alone may lack the last class.
+    """
+    if "class_names" in arrays.files:
+        return [str(name) for name in arrays["class_names"]]
+    labels = [arrays[key] for _, key in _pairs(arrays).values() if key in arrays.files]
+    if len(labels) < 2 or any(label.dtype.kind not in "iu" or not label.size for label in labels):
+        return None
+    largest = max(int(label.max()) for label in labels)
+    return [str(c) for c in range(largest + 1)] if largest < MAX_CLASSES else None
 
 
 def _refuse_bomb(path: Path) -> None:

@@ -1,0 +1,31 @@
+"""docs/protocols.md names every protocol and every data set, and those that can be downloaded by name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from gradmix.data import KNOWN_SETS, PROTOCOLS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "protocols.md").read_text(encoding="utf-8")
+
+
+def names_in_first_cells(heading: str) -> set[str]:
+    section = PAGE.split(f"## {heading}")[1].split("\n## ")[0]
+    cells = re.findall(r"^\|([^|]+)\|", section, re.MULTILINE)
+    return set(re.findall(r"`([^`]+)`", "".join(cells))) - {"--protocol"}
+
+
+def test_the_table_of_protocols_is_that_of_the_package() -> None:
+    assert names_in_first_cells("What each protocol measures") == set(PROTOCOLS)
+
+
+def test_the_table_of_data_sets_is_that_of_the_package() -> None:
+    assert names_in_first_cells("The data sets") == set(KNOWN_SETS)
+
+
+def test_what_can_be_downloaded_by_name() -> None:
+    sentence = re.search(r"An address is known for (.*?)\. For any other", PAGE, re.DOTALL)
+    assert sentence is not None
+    known = {name for name, entry in KNOWN_SETS.items() if entry.hub_repo}
+    assert set(re.findall(r"`([^`]+)`", sentence[1])) == known
