@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..data import UNKNOWN, ImageSet, names_of
-from ..evaluation import OpenSetResult, roc_points
+from ..evaluation import COMPARED_METRICS, FPR_NOTE, METRIC_NAMES, OpenSetResult, auroc, roc_points
 from ..evaluation.open_set import accepted
 from ..recognition import Recognizer
 from ..views import ViewSettings
@@ -20,17 +20,6 @@ from .page import ExampleGroup, Figure, Outcome, Page, Table
 from .pictures import Example
 
 _PER_GROUP = 8
-METRIC_NAMES = {
-    "closed_set_accuracy": "Closed-set accuracy",
-    "auroc": "AUROC",
-    "tnr_at_tpr95": "TNR@95",
-    "oscr": "OSCR",
-    "aupr_in": "AUPR in",
-    "aupr_out": "AUPR out",
-    "dtacc": "DTACC",
-    "detection_accuracy": "Detection accuracy",
-    "macro_f1": "Macro-F1",
-}
 
 
 def evaluation_page(
@@ -51,6 +40,7 @@ def evaluation_page(
     unknown_names = list(unknown_names) or ["unknown"] * len(unknown)
     main = result.main
     fpr, tpr = roc_points(result.known.score.numpy(), result.unknown.score.numpy())
+    area = auroc(result.known.score.numpy(), result.unknown.score.numpy())  # main's is the mean over sets
     figures = [
         Figure(
             "Scores",
@@ -58,7 +48,7 @@ def evaluation_page(
             "Known images should lie to the right of the threshold, unknown ones to the left.",
             "Histogram of the scores of known and unknown test images",
         ),
-        Figure("ROC", draw_roc(fpr, tpr, main["auroc"]), "", f"ROC curve, area {main['auroc']:.3f}"),
+        Figure("ROC", draw_roc(fpr, tpr, area), "", f"ROC curve, area {area:.3f}"),
         Figure(
             "Who is taken for whom",
             draw_confusion(
@@ -92,7 +82,7 @@ def evaluation_page(
         outcomes=_count_outcomes(result),
         figures=figures,
         example_groups=_choose_examples(result, recognizer, known, unknown, unknown_names),
-        tables=[make_metrics_table(result)],
+        tables=[*make_set_tables(result), make_metrics_table(result)],
         details=details,
     )
 
@@ -103,7 +93,21 @@ def make_metrics_table(result: OpenSetResult) -> Table:
     rows: list[list[str | float | None]] = [
         [name, *(values.get(m) for m in present)] for name, values in result.metrics.items()
     ]
-    return Table("All metrics", ["score", *(METRIC_NAMES[m] for m in present)], rows)
+    heading = f"All metrics, mean of {len(result.sets)} unknown sets" if result.sets else "All metrics"
+    return Table(heading, ["score", *(METRIC_NAMES[m] for m in present)], rows, FPR_NOTE)
+
+
+def make_set_tables(result: OpenSetResult) -> list[Table]:
+    """Make a table per compared metric: one row per detector, one column per unknown set, and their mean."""
+    tables = []
+    for metric in COMPARED_METRICS if result.sets else ():
+        rows: list[list[str | float | None]] = [
+            [name, *(found[name][metric] for found in result.sets.values()), means[metric]]
+            for name, means in result.metrics.items()
+        ]
+        heading = f"{METRIC_NAMES[metric]}, by unknown set"
+        tables.append(Table(heading, ["score", *result.sets, "mean"], rows))
+    return tables
 
 
 def _count_outcomes(result: OpenSetResult) -> list[Outcome]:
@@ -149,7 +153,8 @@ def _choose_examples(
     unknown_names: Sequence[str],
 ) -> list[ExampleGroup]:
     """Choose examples with the most certain right answers and the worst mistakes."""
-    k, u, t = result.known.score, result.unknown.score, result.threshold
+    # Corrupted images, if they count as known, come after the clean ones, which are shown.
+    k, u, t = result.known.score[: len(known)], result.unknown.score, result.threshold
     wanted = [
         ("Known and accepted", "The surest of them.", True, k >= t, True),
         ("Unknown and rejected", "The surest of them.", False, u < t, False),
@@ -174,7 +179,8 @@ def _make_examples(
 ) -> list[Example]:
     shown = recognizer.convert(images)
     answers = recognizer.predict(images)
-    heat = recognizer.heat_maps(images)
+    has_maps = bool(getattr(recognizer.network.encoder, "layer_names", {}))
+    heat = list(recognizer.heat_maps(images)) if has_maps else [None] * len(shown)
     return [
         Example(
             shown.images[i], heat[i], truths[i], name, float(answers.score[i]), name != "unknown", is_known

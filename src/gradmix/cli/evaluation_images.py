@@ -1,0 +1,112 @@
+"""Which images ``gradmix evaluate`` tests on: a split's, or folders of known and unknown ones."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UserError
+
+if TYPE_CHECKING:
+    from ..data import ImageFormat, ImageSet, Split
+
+_NAMED = re.compile(r"([\w.+-]+)=(.+)")
+
+
+@dataclass(frozen=True)
+class EvaluationImages:
+    """Known images in the order of the logits, unknown ones, and what to write about them.
+
+    ``unknown`` is one set, or several by name; ``unknown_names`` are the true classes of the unknown images,
+    one each, if they are known.
+    """
+
+    known: ImageSet
+    unknown: ImageSet | Mapping[str, ImageSet]
+    facts: dict[str, Any]
+    unknown_names: tuple[str, ...] = ()
+    train: ImageSet | None = None
+    why_no_train: str = ""
+    split: Split | None = field(default=None)
+
+    @property
+    def all_unknown(self) -> ImageSet:
+        """All unknown images as one set, in the order of the sets."""
+        from ..data import ImageSet
+
+        if isinstance(self.unknown, ImageSet):
+            return self.unknown
+        import torch
+
+        sets = list(self.unknown.values())
+        pixels = torch.cat([images.images[:] for images in sets])
+        sources = tuple(name for images in sets for name in images.sources)
+        labels = torch.cat([images.labels for images in sets])
+        return ImageSet(pixels, labels, (), sources if len(sources) == len(pixels) else ())
+
+
+def parse_unknown(words: Sequence[str]) -> dict[str, str]:
+    """Return folders by the name of the set: ``name=DIR``, or DIR, which is called by its last part.
+
+    >>> parse_unknown(["svhn=data/svhn", "photos/other"])
+    {'svhn': 'data/svhn', 'other': 'photos/other'}
+    """
+    found: dict[str, str] = {}
+    for word in words:
+        match = None if Path(word).exists() else _NAMED.fullmatch(word)
+        name, folder = (match[1], match[2]) if match else (Path(word).name or word, word)
+        if name in found:
+            raise UserError(f"two unknown sets are called '{name}'; name them: --unknown NAME={word}")
+        found[name] = folder
+    return found
+
+
+def is_named(words: Sequence[str]) -> bool:
+    """Return whether the unknown images are several sets, or one with a name."""
+    return len(words) > 1 or any(_NAMED.fullmatch(word) and not Path(word).exists() for word in words)
+
+
+def load_unknown(
+    words: Sequence[str], wanted: ImageFormat, data_root: str | None
+) -> ImageSet | dict[str, ImageSet]:
+    """Load the images of ``--unknown``: one set as it is, or all by name."""
+    if not is_named(words):
+        return _load_folder(words[0], wanted, data_root)
+    return {name: _load_folder(folder, wanted, data_root) for name, folder in parse_unknown(words).items()}
+
+
+def _load_folder(source: str, wanted: ImageFormat, data_root: str | None) -> ImageSet:
+    from ..data import load_image_files, load_images
+    from ..data.catalogue import known_set
+
+    if not Path(source).exists() and known_set(source) is not None:
+        found = load_images(
+            source, split="test", data_root=data_root, size=wanted.size, channels=wanted.channels
+        )
+        return found.only(range(len(found.class_names)), as_unknown=True)
+    return load_image_files([Path(source)], size=wanted.size, channels=wanted.channels)[0]
+
+
+def refuse_mixed_sources(args: argparse.Namespace) -> None:
+    """Refuse a protocol beside folders, and known folders without unknown ones."""
+    if args.known or args.unknown:
+        if args.protocol:
+            raise UserError("give --protocol, or --known and --unknown, not both")
+        if not (args.known and args.unknown):
+            raise UserError("--known and --unknown go together: a folder of each")
+
+
+def describe_folders(args: argparse.Namespace) -> str:
+    return f"{args.known} and {', '.join(args.unknown)}"
+
+
+def describe_split(split: Split) -> dict[str, Any]:
+    return {
+        "test": f"{split.protocol}, trial {split.trial} ({split.family})",
+        "split": split.hash,
+        "openness": round(split.openness, 4),
+    }

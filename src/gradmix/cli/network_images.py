@@ -1,0 +1,162 @@
+"""Which images somebody else's network is tried on, and in which order their classes are its logits."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UserError
+from .evaluation_images import EvaluationImages, describe_folders, describe_split, load_unknown
+
+if TYPE_CHECKING:
+    from ..data import ImageFormat, ImageSet, Split
+
+_SIZES = {"tinyimagenet": 64}  # of a protocol's images, if not 32
+ORDERS = {"list": "the order of the split's list", "sorted": "sorted order"}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many classes, in which order (changed by which option), and how to load their images.
+
+    ``size`` is that of the images, or 0: the network's usual one.
+    """
+
+    classes: int
+    order: str
+    option: str
+    size: int
+    load: Callable[[ImageFormat], EvaluationImages]
+
+
+def plan_split(args: argparse.Namespace) -> Plan:
+    """Return the plan of a published split."""
+    from .sources import get_chosen_split
+
+    for option in ("classes", "train"):
+        if getattr(args, option) is not None:
+            raise UserError(f"--{option} goes with --known and --unknown; a protocol has its own")
+    split = order_classes(get_chosen_split(args), args.class_order)
+    size = _SIZES.get(split.protocol, 32)
+
+    def load(wanted: ImageFormat) -> EvaluationImages:
+        return _load_split(get_chosen_split(args), split, args.data_root, wanted)
+
+    return Plan(len(split.known), ORDERS[args.class_order or "list"], "--class-order", size, load)
+
+
+def order_classes(split: Split, order: str | None) -> Split:
+    """Return the split with its known classes in the order of the logits; None is that of the list."""
+    return replace(split, known=tuple(sorted(split.known))) if order == "sorted" else split
+
+
+def _load_split(
+    published: Split, split: Split, data_root: str | None, wanted: ImageFormat
+) -> EvaluationImages:
+    """Load official test images of all classes, and training images of the known ones if they are there."""
+    from ..data import load_images, names_of
+
+    def load(source: str, part: str) -> ImageSet:
+        return load_images(
+            source, split=part, data_root=data_root, size=wanted.size, channels=wanted.channels
+        )
+
+    test = load(split.known_source, "test")
+    known = _require_classes(test.only([int(c) for c in split.known]), f"{split.known_source}, test")
+    foreign = test if split.unknown_source == split.known_source else load(split.unknown_source, "test")
+    unknown = foreign.only([int(c) for c in split.unknown])
+    train, why = None, ""
+    try:
+        everything = load(split.known_source, "train")
+        train = everything.only([int(c) for c in split.known])
+        train = _require_classes(train, f"{split.known_source}, train")
+    except UserError as error:
+        train, why = None, str(error)
+    return EvaluationImages(
+        known,
+        unknown.only(range(len(unknown.class_names)), as_unknown=True),
+        describe_split(published),
+        names_of(unknown),
+        train,
+        why,
+        published,
+    )
+
+
+def _require_classes(images: ImageSet, where: str) -> ImageSet:
+    empty = next((name for name, number in images.counts().items() if number == 0), None)
+    if empty is not None:
+        raise UserError(f"{where}: there are no images of class '{empty}'")
+    return images
+
+
+def plan_folders(args: argparse.Namespace) -> Plan:
+    """Return the plan of folders of known and unknown images."""
+    from ..data import list_class_names
+    from .sources import refuse_without_protocol
+
+    refuse_without_protocol(args)
+    if not args.known:
+        raise UserError("on which images? give --protocol and --trial, or --known DIR and --unknown DIR")
+    if args.class_order is not None:
+        raise UserError("--class-order is about a protocol's splits; for folders give --classes FILE")
+    found = list_class_names(args.known, data_root=args.data_root)
+    names = _read_names(args.classes) if args.classes else found
+    _compare_names(names, found, args.classes or args.known, args.known)
+
+    def load(wanted: ImageFormat) -> EvaluationImages:
+        known = _load_known(args.known, names, args.data_root, wanted, "test")
+        train, why = None, "give --train DIR"
+        if args.train:
+            _compare_names(
+                names, list_class_names(args.train, data_root=args.data_root), "the model", args.train
+            )
+            train = _load_known(args.train, names, args.data_root, wanted, "train")
+        unknown = load_unknown(args.unknown, wanted, args.data_root)
+        return EvaluationImages(
+            known, unknown, {"test": describe_folders(args)}, train=train, why_no_train=why
+        )
+
+    order = f"the order of {args.classes}" if args.classes else "the order of the sorted folders"
+    return Plan(len(names), order, "--classes", 0, load)
+
+
+def _load_known(
+    source: str, names: Sequence[str], data_root: str | None, wanted: ImageFormat, part: str
+) -> ImageSet:
+    from ..data import list_splits, load_images
+
+    splits = list_splits(source, data_root=data_root)
+    images = load_images(
+        source,
+        split="all" if "all" in splits else part,
+        data_root=data_root,
+        size=wanted.size,
+        channels=wanted.channels,
+    )
+    return images.only([images.class_names.index(name) for name in names])
+
+
+def _read_names(file: str) -> tuple[str, ...]:
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--classes: {file} cannot be read as text: {type(error).__name__}") from error
+    names = tuple(line.strip() for line in text.splitlines() if line.strip())
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None or not names:
+        raise UserError(f"--classes: {file} " + (f"names '{twice}' twice" if twice else "names no class"))
+    return names
+
+
+def _compare_names(names: Sequence[str], found: Sequence[str], whose: str, folder: str) -> None:
+    """Refuse a folder that has other classes than the list."""
+    missing = next((name for name in names if name not in found), None)
+    if missing is not None:
+        raise UserError(f"{folder} has no folder for the class '{missing}' of {whose}")
+    foreign = next((name for name in found if name not in names), None)
+    if foreign is not None:
+        raise UserError(f"{folder} has a class '{foreign}' that is not in {whose}")
