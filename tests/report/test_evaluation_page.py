@@ -16,6 +16,7 @@ from gradmix.report.evaluation_page import (
     _count_outcomes,
     _describe_growth,
     evaluation_page,
+    make_set_tables,
 )
 from gradmix.views import ViewSettings
 from tests.training.tiny import tiny_images, tiny_recipe
@@ -79,3 +80,20 @@ def test_the_page_names_classes_metrics_and_details(recognizer: Recognizer) -> N
     html = render(page)
     for text in ("Shapes", "crosses are new", "AUROC", "OSCR", "bar", "disc", "square", "cross", "abc123"):
         assert text in html
+
+
+def test_several_unknown_sets_have_a_column_each_and_their_mean(recognizer: Recognizer) -> None:
+    known: ImageSet = tiny_images(seed=1)
+    crosses = tiny_images(classes=("cross",), seed=2).only([0], as_unknown=True)
+    sets = {"near": crosses.select(torch.arange(5)), "far": crosses.select(torch.arange(5, len(crosses)))}
+    result = evaluate_open_set(recognizer, known, sets, detectors=["nno"])
+    areas, of_known, of_unknown = make_set_tables(result)
+    assert areas.headers == ["score", "near", "far", "mean"]
+    assert [row[0] for row in areas.rows] == ["knn", "nno"]
+    near, far, mean = (float(str(cell)) for cell in areas.rows[0][1:])
+    assert mean == pytest.approx((near + far) / 2)
+    assert (of_known.heading[:12], of_unknown.heading[:14]) == ("FPR@95 known", "FPR@95 unknown")
+    html = render(evaluation_page(result, recognizer, known, crosses, [], "t", "s", {}))
+    for text in ("AUROC, by unknown set", "near", "far", "mean of 2 unknown sets", "OSCR (= OpenAUC)"):
+        assert text in html
+    assert make_set_tables(evaluate_open_set(recognizer, known, crosses)) == []
