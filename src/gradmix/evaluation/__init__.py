@@ -20,6 +20,7 @@ from .metrics import (
     threshold_at_known,
     tnr_at_tpr,
 )
+from .network import NetworkResult, evaluate_network
 from .open_set import (
     OpenSetResult,
     applicable_detectors,
@@ -34,6 +35,7 @@ __all__ = [
     "FPR_NOTE",
     "METRIC_NAMES",
     "SEVERITY",
+    "NetworkResult",
     "OpenSetResult",
     "ProbeResult",
     "applicable_detectors",
@@ -44,6 +46,7 @@ __all__ = [
     "detection_accuracy",
     "dtacc",
     "encoder_features",
+    "evaluate_network",
     "evaluate_open_set",
     "fpr_at_known",
     "fpr_at_unknown",
