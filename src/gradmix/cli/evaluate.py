@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UserError
+from ..errors import UserError, choose
 from .evaluation_images import (
     EvaluationImages,
     describe_folders,
@@ -93,6 +93,7 @@ class _Evaluation:
 
 
 def run(args: argparse.Namespace) -> int:
+    from ..evaluation import FPR_NOTE
     from .results import print_metrics
 
     severity = _read_severity(args)
@@ -108,6 +109,7 @@ def run(args: argparse.Namespace) -> int:
         out = args.out or args.run
         done = _evaluate_run(args, out, severity)
     print_metrics(done.result)
+    print(FPR_NOTE, file=sys.stderr)
     _write_results(done, out)
     return 0
 
@@ -145,9 +147,13 @@ def _evaluate_run(args: argparse.Namespace, out: Path, severity: int | None) -> 
 
 
 def _evaluate_network(args: argparse.Namespace, out: Path, severity: int | None) -> _Evaluation:
+    from ..detection import detector_names
     from ..evaluation import has_threshold
     from ..evaluation.network import evaluate_network
 
+    detectors = () if args.detector == "all" else tuple(args.detector.split(","))
+    for name in detectors:
+        choose("detector", name, detector_names())  # now, not after the images
     given = open_network(args)
     images = given.images
     with _make_folder(out):
@@ -157,7 +163,7 @@ def _evaluate_network(args: argparse.Namespace, out: Path, severity: int | None)
             images.unknown,
             train=images.train,
             normalizer=given.normalizer,
-            detectors=() if args.detector == "all" else args.detector.split(","),
+            detectors=detectors,
             cache=not args.no_cache,
             severity=severity,
         )
