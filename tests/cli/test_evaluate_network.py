@@ -185,6 +185,20 @@ def test_a_run_with_several_unknown_sets(
     assert full["metrics"]["knn"]["auroc"] != plain["metrics"]["knn"]["auroc"]
 
 
+def test_a_protocols_known_images_against_other_unknown_ones(
+    words: list[str], trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sets = ["--unknown", f"shapes={trained / 'others'}", "--unknown", "whole=cifar10"]
+    assert evaluate(*words, *sets, "--out", "out") == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0].split() == ["AUROC", "shapes", "whole", "mean"]
+    assert "Macro-F1  shapes" in out
+    found = json.loads(Path("out/evaluation.json").read_text())
+    assert found["unknown test images"] == {"shapes": 6, "whole": 20}
+    assert found["test"].startswith("known of cifar10, trial 0 (arpl_2020) against shapes=")
+    assert "openness" not in found
+
+
 BUILD = """
 import torch
 from torch import nn

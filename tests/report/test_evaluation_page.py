@@ -87,7 +87,8 @@ def test_several_unknown_sets_have_a_column_each_and_their_mean(recognizer: Reco
     crosses = tiny_images(classes=("cross",), seed=2).only([0], as_unknown=True)
     sets = {"near": crosses.select(torch.arange(5)), "far": crosses.select(torch.arange(5, len(crosses)))}
     result = evaluate_open_set(recognizer, known, sets, detectors=["nno"])
-    areas, of_known, of_unknown = make_set_tables(result)
+    areas, of_known, of_unknown, macro_f1 = make_set_tables(result)
+    assert [row[0] for row in macro_f1.rows] == ["knn"]  # the others have no threshold
     assert areas.headers == ["score", "near", "far", "mean"]
     assert [row[0] for row in areas.rows] == ["knn", "nno"]
     near, far, mean = (float(str(cell)) for cell in areas.rows[0][1:])

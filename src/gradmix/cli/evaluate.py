@@ -26,8 +26,10 @@ from .evaluation_images import (
     EvaluationImages,
     describe_folders,
     describe_split,
+    load_known,
     load_unknown,
     refuse_mixed_sources,
+    replace_unknown,
 )
 from .given_network import (
     RESULTS,
@@ -259,7 +261,6 @@ def _write_results(done: _Evaluation, out: Path) -> None:
 def _load_images_of_run(
     args: argparse.Namespace, recognizer: Recognizer, run_facts: dict[str, Any]
 ) -> EvaluationImages:
-    from ..data import load_images
     from .sources import (
         get_chosen_split,
         load_open_set,
@@ -274,7 +275,7 @@ def _load_images_of_run(
         refuse_without_protocol(args)
     refuse_mixed_sources(args)
     if args.known:
-        known = load_images(args.known, split="all", size=wanted.size, channels=wanted.channels)
+        known = load_known(args.known, wanted, args.data_root)
         foreign = [name for name in known.class_names if name not in recognizer.class_names]
         if foreign:
             raise UserError(
@@ -306,7 +307,8 @@ def _load_images_of_run(
             f"{split.protocol} trial {split.trial} has other known classes than the run "
             f"({', '.join(data.train.class_names)} against {', '.join(recognizer.class_names)})"
         )
-    return EvaluationImages(data.test_known, data.test_unknown, describe_split(split), data.unknown_names)
+    images = EvaluationImages(data.test_known, data.test_unknown, describe_split(split), data.unknown_names)
+    return replace_unknown(images, args, wanted)
 
 
 def _to_text(value: Any) -> str:

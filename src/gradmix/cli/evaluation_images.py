@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,12 +92,43 @@ def _load_folder(source: str, wanted: ImageFormat, data_root: str | None) -> Ima
 
 
 def refuse_mixed_sources(args: argparse.Namespace) -> None:
-    """Refuse a protocol beside folders, and known folders without unknown ones."""
-    if args.known or args.unknown:
-        if args.protocol:
-            raise UserError("give --protocol, or --known and --unknown, not both")
-        if not (args.known and args.unknown):
-            raise UserError("--known and --unknown go together: a folder of each")
+    """Refuse a protocol beside folders of known images, and folders of one kind only.
+
+    A protocol's known images may be tried against other unknown ones than its own.
+    """
+    if args.protocol and args.known:
+        raise UserError("give --protocol, or --known and --unknown, not both")
+    if not args.protocol and bool(args.known) != bool(args.unknown):
+        raise UserError("--known and --unknown go together: a folder of each")
+
+
+def replace_unknown(
+    images: EvaluationImages, args: argparse.Namespace, wanted: ImageFormat
+) -> EvaluationImages:
+    """Return the images of a protocol, with those of ``--unknown`` in place of its unknown ones, if given."""
+    if not args.unknown:
+        return images
+    facts = {name: value for name, value in images.facts.items() if name != "openness"}
+    return replace(
+        images,
+        unknown=load_unknown(args.unknown, wanted, args.data_root),
+        unknown_names=(),
+        facts=facts | {"test": f"known of {facts['test']} against {', '.join(args.unknown)}"},
+    )
+
+
+def load_known(source: str, wanted: ImageFormat, data_root: str | None, part: str = "test") -> ImageSet:
+    """Load labelled images: all of an undivided folder, else this part of it."""
+    from ..data import list_splits, load_images
+
+    splits = list_splits(source, data_root=data_root)
+    return load_images(
+        source,
+        split="all" if "all" in splits else part,
+        data_root=data_root,
+        size=wanted.size,
+        channels=wanted.channels,
+    )
 
 
 def describe_folders(args: argparse.Namespace) -> str:

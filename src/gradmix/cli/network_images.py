@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from .evaluation_images import EvaluationImages, describe_folders, describe_split, load_unknown
+from .evaluation_images import (
+    EvaluationImages,
+    describe_folders,
+    describe_split,
+    load_known,
+    load_unknown,
+    replace_unknown,
+)
 
 if TYPE_CHECKING:
     from ..data import ImageFormat, ImageSet, Split
@@ -43,7 +50,8 @@ def plan_split(args: argparse.Namespace) -> Plan:
     size = _SIZES.get(split.protocol, 32)
 
     def load(wanted: ImageFormat) -> EvaluationImages:
-        return _load_split(get_chosen_split(args), split, args.data_root, wanted)
+        images = _load_split(get_chosen_split(args), split, args.data_root, wanted)
+        return replace_unknown(images, args, wanted)
 
     return Plan(len(split.known), ORDERS[args.class_order or "list"], "--class-order", size, load)
 
@@ -108,13 +116,13 @@ def plan_folders(args: argparse.Namespace) -> Plan:
     _compare_names(names, found, args.classes or args.known, args.known)
 
     def load(wanted: ImageFormat) -> EvaluationImages:
-        known = _load_known(args.known, names, args.data_root, wanted, "test")
+        known = _in_order(load_known(args.known, wanted, args.data_root), names)
         train, why = None, "give --train DIR"
         if args.train:
             _compare_names(
                 names, list_class_names(args.train, data_root=args.data_root), "the model", args.train
             )
-            train = _load_known(args.train, names, args.data_root, wanted, "train")
+            train = _in_order(load_known(args.train, wanted, args.data_root, "train"), names)
         unknown = load_unknown(args.unknown, wanted, args.data_root)
         return EvaluationImages(
             known, unknown, {"test": describe_folders(args)}, train=train, why_no_train=why
@@ -124,19 +132,7 @@ def plan_folders(args: argparse.Namespace) -> Plan:
     return Plan(len(names), order, "--classes", 0, load)
 
 
-def _load_known(
-    source: str, names: Sequence[str], data_root: str | None, wanted: ImageFormat, part: str
-) -> ImageSet:
-    from ..data import list_splits, load_images
-
-    splits = list_splits(source, data_root=data_root)
-    images = load_images(
-        source,
-        split="all" if "all" in splits else part,
-        data_root=data_root,
-        size=wanted.size,
-        channels=wanted.channels,
-    )
+def _in_order(images: ImageSet, names: Sequence[str]) -> ImageSet:
     return images.only([images.class_names.index(name) for name in names])
 
 

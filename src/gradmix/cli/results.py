@@ -23,11 +23,11 @@ def print_metrics(result: OpenSetResult) -> None:
 
     for metric in COMPARED_METRICS if result.sets else ():
         compared = Table(METRIC_NAMES[metric], *result.sets, "mean", box=None)
-        for name, means in result.metrics.items():
-            values = [found[name][metric] for found in result.sets.values()]
-            compared.add_row(name, *(f"{100 * value:.2f}" for value in (*values, means[metric])))
-        print_table(compared)
-        print()
+        for name, values in result.compare_sets(metric).items():
+            compared.add_row(name, *(f"{100 * value:.2f}" for value in values))
+        if compared.row_count:
+            print_table(compared)
+            print()
     shown = [metric for metric in METRIC_NAMES if metric not in _LEFT_OUT]
     heading = f"score, mean of {len(result.sets)} sets" if result.sets else "score"
     table = Table(heading, *(METRIC_NAMES[m] for m in shown), box=None)

@@ -20,5 +20,6 @@ FPR_NOTE = (
     "FPR@95 known: unknown accepted where 95 % of the known are. "
     "FPR@95 unknown: known rejected where 95 % of the unknown are caught."
 )
-# Of several unknown sets, a table each: one column per set, and their mean.
-COMPARED_METRICS = ("auroc", "fpr_at_95_known", "fpr_at_95_unknown")
+# Of several unknown sets, a table each: one column per set, and their mean. Scores without a threshold have
+# no macro-F1.
+COMPARED_METRICS = ("auroc", "fpr_at_95_known", "fpr_at_95_unknown", "macro_f1")

@@ -38,6 +38,14 @@ class OpenSetResult:
         """The metrics of the model's own detector."""
         return next(iter(self.metrics.values()))
 
+    def compare_sets(self, metric: str) -> dict[str, list[float]]:
+        """Return a metric by detector: that of each unknown set, and their mean last."""
+        return {
+            name: [*(found[name][metric] for found in self.sets.values()), means[metric]]
+            for name, means in self.metrics.items()
+            if metric in means
+        }
+
 
 def applicable_detectors(recognizer: Recognizer) -> list[str]:
     """Return the names of all scores that this model can compute, its own first.

@@ -102,11 +102,11 @@ def make_set_tables(result: OpenSetResult) -> list[Table]:
     tables = []
     for metric in COMPARED_METRICS if result.sets else ():
         rows: list[list[str | float | None]] = [
-            [name, *(found[name][metric] for found in result.sets.values()), means[metric]]
-            for name, means in result.metrics.items()
+            [name, *values] for name, values in result.compare_sets(metric).items()
         ]
-        heading = f"{METRIC_NAMES[metric]}, by unknown set"
-        tables.append(Table(heading, ["score", *result.sets, "mean"], rows))
+        if rows:
+            heading = f"{METRIC_NAMES[metric]}, by unknown set"
+            tables.append(Table(heading, ["score", *result.sets, "mean"], rows))
     return tables
 
 
