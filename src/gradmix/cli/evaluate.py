@@ -93,6 +93,11 @@ class _Evaluation:
     about: dict[str, Any]
     history: Sequence[Mapping[str, float]] = ()
 
+    @property
+    def full_spectrum(self) -> bool:
+        """Whether corrupted images count as known."""
+        return len(self.result.known.score) > len(self.images.known)
+
 
 def run(args: argparse.Namespace) -> int:
     from ..evaluation import FPR_NOTE
@@ -238,7 +243,6 @@ def _write_results(done: _Evaluation, out: Path) -> None:
     from .results import write_json
 
     images, recognizer = done.images, done.recognizer
-    unknown = images.all_unknown
     names = images.unknown_names
     if isinstance(images.unknown, Mapping):
         names = tuple(name for name, found in images.unknown.items() for _ in range(len(found)))
@@ -246,10 +250,11 @@ def _write_results(done: _Evaluation, out: Path) -> None:
         done.result,
         recognizer,
         images.known,
-        unknown,
+        images.unknown_sets,
         done.history,
-        title=f"Known or unknown: {images.facts['test']}",
-        subtitle=f"{len(recognizer.class_names)} known classes, {len(unknown)} images of unknown ones",
+        title=f"Known or unknown: {images.facts['test']}{', full spectrum' if done.full_spectrum else ''}",
+        subtitle=f"{len(recognizer.class_names)} known classes, {len(done.result.unknown.score)} images of "
+        "unknown ones",
         details={name: _to_text(value) for name, value in done.about.items()},
         unknown_names=names,
     )

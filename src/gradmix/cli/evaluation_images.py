@@ -34,19 +34,9 @@ class EvaluationImages:
     split: Split | None = field(default=None)
 
     @property
-    def all_unknown(self) -> ImageSet:
-        """All unknown images as one set, in the order of the sets."""
-        from ..data import ImageSet
-
-        if isinstance(self.unknown, ImageSet):
-            return self.unknown
-        import torch
-
-        sets = list(self.unknown.values())
-        pixels = torch.cat([images.images[:] for images in sets])
-        sources = tuple(name for images in sets for name in images.sources)
-        labels = torch.cat([images.labels for images in sets])
-        return ImageSet(pixels, labels, (), sources if len(sources) == len(pixels) else ())
+    def unknown_sets(self) -> list[ImageSet]:
+        """The sets of unknown images, of which there may be one."""
+        return list(self.unknown.values()) if isinstance(self.unknown, Mapping) else [self.unknown]
 
 
 def parse_unknown(words: Sequence[str]) -> dict[str, str]:

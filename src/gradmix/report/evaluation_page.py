@@ -26,7 +26,7 @@ def evaluation_page(
     result: OpenSetResult,
     recognizer: Recognizer,
     known: ImageSet,
-    unknown: ImageSet,
+    unknown: ImageSet | Sequence[ImageSet],
     history: Sequence[Mapping[str, float]],
     title: str,
     subtitle: str,
@@ -35,9 +35,11 @@ def evaluation_page(
 ) -> Page:
     """Make the page of one evaluation: metrics, figures, examples.
 
-    ``unknown_names``: the true classes of the unknown images, one per image, if they are known.
+    ``unknown``: one set, or several in the order of the result's. ``unknown_names``: the true classes of the
+    unknown images, one per image, if they are known.
     """
-    unknown_names = list(unknown_names) or ["unknown"] * len(unknown)
+    sets = [unknown] if isinstance(unknown, ImageSet) else list(unknown)
+    unknown_names = list(unknown_names) or ["unknown"] * sum(map(len, sets))
     main = result.main
     fpr, tpr = roc_points(result.known.score.numpy(), result.unknown.score.numpy())
     area = auroc(result.known.score.numpy(), result.unknown.score.numpy())  # main's is the mean over sets
@@ -81,7 +83,7 @@ def evaluation_page(
         ),
         outcomes=_count_outcomes(result),
         figures=figures,
-        example_groups=_choose_examples(result, recognizer, known, unknown, unknown_names),
+        example_groups=_choose_examples(result, recognizer, known, sets, unknown_names),
         tables=[*make_set_tables(result), make_metrics_table(result)],
         details=details,
     )
@@ -149,7 +151,7 @@ def _choose_examples(
     result: OpenSetResult,
     recognizer: Recognizer,
     known: ImageSet,
-    unknown: ImageSet,
+    unknown: Sequence[ImageSet],
     unknown_names: Sequence[str],
 ) -> list[ExampleGroup]:
     """Choose examples with the most certain right answers and the worst mistakes."""
@@ -166,12 +168,22 @@ def _choose_examples(
         order = (k if is_known else u).argsort(descending=descending)
         picked = order[chosen[order]][:_PER_GROUP]
         if len(picked):
-            images = (known if is_known else unknown).select(picked)
+            images = known.select(picked) if is_known else _select_rows(unknown, picked)
             truths = names_of(images) if is_known else [unknown_names[i] for i in picked.tolist()]
             groups.append(
                 ExampleGroup(heading, explanation, _make_examples(recognizer, images, truths, is_known))
             )
     return groups
+
+
+def _select_rows(sets: Sequence[ImageSet], rows: Tensor) -> ImageSet:
+    """Return a few images by their numbers in all sets, one after the other; the sets are not copied."""
+    ends = torch.tensor([len(images) for images in sets]).cumsum(0)
+    where = torch.bucketize(rows, ends, right=True).tolist()
+    starts = [0, *ends.tolist()]
+    found = [sets[i].select([row - starts[i]]) for i, row in zip(where, rows.tolist(), strict=True)]
+    pixels = torch.cat([images.images[:] for images in found])
+    return ImageSet(pixels, torch.full((len(rows),), UNKNOWN), ())
 
 
 def _make_examples(
