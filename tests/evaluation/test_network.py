@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -10,6 +12,7 @@ from gradmix.data import ImageSet
 from gradmix.detection import Scores
 from gradmix.errors import UserError
 from gradmix.evaluation import evaluate_network, open_set_metrics
+from gradmix.recognition import load, save
 from gradmix.views import Normalizer
 from tests.training.tiny import SIDE, tiny_images
 
@@ -83,3 +86,13 @@ def test_mistakes_are_named(known: ImageSet, unknown: ImageSet) -> None:
     turned = tiny_images().only([2, 1, 0])
     with pytest.raises(UserError, match="other classes, or in another order"):
         evaluate_network(make_module(), known, unknown, train=turned, image_size=SIDE, cache=False)
+
+
+def test_the_recognizer_can_be_kept(known: ImageSet, unknown: ImageSet, tmp_path: Path) -> None:
+    module = make_module()
+    found = evaluate_network(module, known, unknown, train=tiny_images(), image_size=SIDE, cache=False)
+    save(found.recognizer, tmp_path / "model.safetensors")
+    opened = load(tmp_path / "model.safetensors", backbone=make_module())
+    before, after = (model.outputs(known) for model in (found.recognizer, opened))
+    assert torch.equal(before.features, after.features)
+    assert opened.predict(known).names() == found.recognizer.predict(known).names()

@@ -63,7 +63,8 @@ def network_from_module(
 
     The classifier is the last ``nn.Linear`` that runs and has ``num_classes`` outputs: what goes into it are
     the features, what comes out the logits, whatever is done to them after that. Without one, an output
-    (N, num_classes) counts as logits and as features, and any other output as features without logits.
+    (N, num_classes) counts as logits and as features, and any other output (of timm's models, what
+    ``forward_features`` gives) as features without logits.
     """
     module.eval()
     name = _find_classifier(module, num_classes, channels, image_size)
@@ -72,7 +73,7 @@ def network_from_module(
         head: LinearHead | None = _copy_linear(module.get_submodule(name))
         note = f"its features go into '{name}'"
     else:
-        encoder = Backbone(_OutputOnly(module), "", channels, image_size)
+        encoder = Backbone(module, "", channels, image_size)
         head = _identity_head(num_classes) if encoder.dim == num_classes else None
         note = "no nn.Linear of it has as many outputs as there are known classes: "
         note += "its output counts as logits and as features" if head else "its output counts as features"
@@ -195,14 +196,3 @@ def _identity_head(classes: int) -> LinearHead:
     with torch.no_grad():
         head.weight.copy_(torch.eye(classes))
     return head
-
-
-class _OutputOnly(nn.Module):
-    """What the module returns, without asking it for anything else (timm's have ``forward_features``)."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, x: Tensor) -> Any:
-        return self.module(x)
