@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,18 @@ def test_a_module_from_the_users_file(tmp_path: Path) -> None:
     torch.save(weights, tmp_path / "w.pth")
     filled = build_user_module(f"{file}:build", str(tmp_path / "w.pth"))
     assert torch.equal(filled.state_dict()["4.bias"], module.state_dict()["4.bias"] + 1)
+
+
+def test_the_users_file_may_import_those_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "parts_beside_mine.py").write_text(
+        "from torch import nn\ndef last(): return nn.Linear(4, 3)\n"
+    )
+    (tmp_path / "mine.py").write_text(
+        "def build():\n    from parts_beside_mine import last\n    return last()\n"
+    )
+    before = list(sys.path)
+    assert isinstance(build_user_module(f"{tmp_path / 'mine.py'}:build"), nn.Linear)
+    assert sys.path == before
 
 
 @pytest.mark.parametrize(

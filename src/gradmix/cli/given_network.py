@@ -201,6 +201,7 @@ def _choose_normalizer(how: str | None, images: EvaluationImages, size: int) -> 
 
 
 def _describe_network(args: argparse.Namespace) -> dict[str, Any]:
+    from ..hub_file import fetch, parse_hub_address
     from ..models.user_code import split_word
     from ..training.run_folder import versions
 
@@ -209,9 +210,9 @@ def _describe_network(args: argparse.Namespace) -> dict[str, Any]:
         path = split_word(args.backbone)[0]
         facts["backbone"] = {"function": args.backbone, "sha256": _hash(Path(path))}
     if args.weights:
-        file = Path(args.weights)
-        digest = {"sha256": _hash(file)} if file.is_file() else {}  # of the Hub: the address tells
-        facts["weights"] = {"file": args.weights, **digest}
+        address = parse_hub_address(args.weights)
+        file = fetch(address) if address else Path(args.weights)
+        facts["weights"] = {"file": args.weights, "sha256": _hash(file)}
     return facts | {"versions": versions()}
 
 

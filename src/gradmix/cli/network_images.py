@@ -103,7 +103,6 @@ def _require_classes(images: ImageSet, where: str) -> ImageSet:
 
 def plan_folders(args: argparse.Namespace) -> Plan:
     """Return the plan of folders of known and unknown images."""
-    from ..data import list_class_names
     from .sources import refuse_without_protocol
 
     refuse_without_protocol(args)
@@ -111,7 +110,7 @@ def plan_folders(args: argparse.Namespace) -> Plan:
         raise UserError("on which images? give --protocol and --trial, or --known DIR and --unknown DIR")
     if args.class_order is not None:
         raise UserError("--class-order is about a protocol's splits; for folders give --classes FILE")
-    found = list_class_names(args.known, data_root=args.data_root)
+    found = _list_classes(args.known, args.data_root)
     names = _read_names(args.classes) if args.classes else found
     _compare_names(names, found, args.classes or args.known, args.known)
 
@@ -119,17 +118,29 @@ def plan_folders(args: argparse.Namespace) -> Plan:
         known = _in_order(load_known(args.known, wanted, args.data_root), names)
         train, why = None, "give --train DIR"
         if args.train:
-            _compare_names(
-                names, list_class_names(args.train, data_root=args.data_root), "the model", args.train
-            )
+            _compare_names(names, _list_classes(args.train, args.data_root), "the model", args.train)
             train = _in_order(load_known(args.train, wanted, args.data_root, "train"), names)
         unknown = load_unknown(args.unknown, wanted, args.data_root)
         return EvaluationImages(
             known, unknown, {"test": describe_folders(args)}, train=train, why_no_train=why
         )
 
-    order = f"the order of {args.classes}" if args.classes else "the order of the sorted folders"
+    usual = "the order of the sorted folders" if Path(args.known).exists() else "the data set's own order"
+    order = f"the order of {args.classes}" if args.classes else usual
     return Plan(len(names), order, "--classes", 0, load)
+
+
+def _list_classes(source: str, data_root: str | None) -> tuple[str, ...]:
+    """Return the class names of a folder or data set, if possible without reading its images."""
+    from ..data import list_class_names, list_splits, load_images
+    from ..data.catalogue import known_set
+
+    known = None if Path(source).exists() else known_set(source)
+    if known is not None and known.class_names is not None:
+        return known.class_names
+    if {"train", "all"} & set(list_splits(source, data_root=data_root)):
+        return list_class_names(source, data_root=data_root)
+    return load_images(source, split="test", data_root=data_root).class_names
 
 
 def _in_order(images: ImageSet, names: Sequence[str]) -> ImageSet:

@@ -78,6 +78,7 @@ def network_from_module(
         note = "no nn.Linear of it has as many outputs as there are known classes: "
         note += "its output counts as logits and as features" if head else "its output counts as features"
     network = Network(encoder, encoder.dim, encoder.dim, "none", head)
+    network.to(next(module.parameters(), torch.zeros(())).device)
     spec = NetworkSpec(BACKBONE, encoder.stem, channels, image_size, "none", encoder.dim)
     return _finish(network, spec, note)
 
@@ -188,7 +189,7 @@ def _copy_linear(layer: nn.Module) -> LinearHead:
     assert isinstance(layer, nn.Linear)
     head = LinearHead(layer.in_features, layer.out_features, bias=layer.bias is not None)
     head.load_state_dict(layer.state_dict())
-    return head.to(layer.weight.device)
+    return head
 
 
 def _identity_head(classes: int) -> LinearHead:

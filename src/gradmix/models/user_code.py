@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import sys
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,8 @@ def run_code(code: bytes, path: str, prefix: str) -> types.ModuleType:
     module.__file__ = path
     sys.modules[module.__name__] = module  # dataclasses and type hints look their module up
     try:
-        exec(compile(code, path, "exec"), vars(module))
+        with _folder_on_path(path):
+            exec(compile(code, path, "exec"), vars(module))
     except SyntaxError as error:
         raise UserError(f"{path}, line {error.lineno}: {error.msg}") from error
     except (Exception, SystemExit) as error:  # whatever the user's own code raises
@@ -52,8 +55,21 @@ def run_code(code: bytes, path: str, prefix: str) -> types.ModuleType:
 def call_user(function: Any, path: str, name: str) -> Any:
     """Call a function of the user's file; what it raises becomes one line."""
     try:
-        return function()
+        with _folder_on_path(path):
+            return function()
     except UserError:
         raise
     except (Exception, SystemExit) as error:
         raise UserError(f"{name}() in {path} failed: {type(error).__name__}: {first_line(error)}") from error
+
+
+@contextmanager
+def _folder_on_path(path: str) -> Iterator[None]:
+    """Let the file import those beside it, as a script can."""
+    folder = str(Path(path).absolute().parent)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        if folder in sys.path:  # the user's code may have changed it
+            sys.path.remove(folder)
