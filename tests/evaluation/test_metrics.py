@@ -30,6 +30,8 @@ def test_equal_the_loops(known, unknown, data):
     assert metrics.aupr_in(known, unknown) == close(reference.average_precision(known, unknown))
     assert metrics.aupr_out(known, unknown) == close(reference.average_precision(minus_unknown, minus_known))
     assert metrics.tnr_at_tpr(known, unknown, tpr) == close(reference.tnr_at_tpr(known, unknown, tpr))
+    assert metrics.fpr_at_known(known, unknown, tpr) == close(1 - reference.tnr_at_tpr(known, unknown, tpr))
+    assert metrics.fpr_at_unknown(known, unknown, tpr) == close(reference.fpr_at_unknown(known, unknown, tpr))
     assert metrics.dtacc(known, unknown) == close(reference.dtacc(known, unknown))
     assert metrics.detection_accuracy(known, unknown) == close(reference.detection_accuracy(known, unknown))
     assert metrics.oscr(known, correct, unknown) == close(reference.oscr(known, correct, unknown))
@@ -77,6 +79,27 @@ def test_perfect_separation_infinities_included():
 def test_tnr_at_95_by_hand():
     known = np.arange(1, 21)  # 95 % of 20 is 19: the threshold is 2
     assert metrics.tnr_at_tpr(known, [0, 1, 1.5, 2, 2.5]) == pytest.approx(3 / 5)
+
+
+def test_the_two_fpr_at_95_by_hand():
+    """They can be far apart on one pair of sets: what is positive decides where the threshold lies."""
+    known = [10] * 4 + [5] * 91 + [0] * 5  # 95 of 100 are accepted from 5 on
+    unknown = [7] * 6 + [6] * 47 + [1] * 47  # of which 53; to catch 95 of 100, 7 must be rejected, too
+    assert metrics.fpr_at_known(known, unknown) == pytest.approx(0.53)
+    assert metrics.fpr_at_unknown(known, unknown) == pytest.approx(0.96)
+    assert metrics.threshold_at_known(known) == 5
+    assert metrics.fpr_at_known(known, unknown) == pytest.approx(1 - metrics.tnr_at_tpr(known, unknown))
+
+
+@settings(max_examples=60, deadline=None)
+@given(coarse, coarse, st.sampled_from([0.1, 0.5, 0.95, 1.0]))
+def test_either_fpr_is_the_other_with_the_sets_exchanged(known, unknown, share):
+    turned = [-s for s in unknown], [-s for s in known]
+    assert metrics.fpr_at_unknown(known, unknown, share) == pytest.approx(
+        metrics.fpr_at_known(*turned, share)
+    )
+    t = metrics.threshold_at_known(known, share)
+    assert metrics.fpr_at_known(known, unknown, share) == pytest.approx(np.mean(np.array(unknown) >= t))
 
 
 @pytest.mark.parametrize("percent", range(1, 101))
@@ -127,6 +150,8 @@ def test_open_set_metrics_gathers_them():
         reference.macro_f1([0, 1, 0, 0, -1, -1], [0, 1, 1, -1, -1, 0], 2)
     )
     assert found["auroc"] == metrics.auroc(known.score, unknown.score)
+    assert found["fpr_at_95_known"] == 1 - found["tnr_at_tpr95"] == 1.0
+    assert found["fpr_at_95_unknown"] == 0.5
     assert found["oscr"] == metrics.oscr(known.score, [True, True, False, True], unknown.score)
     assert all(0 <= value <= 1 for value in found.values())
     without = metrics.open_set_metrics(known, torch.tensor([0, 1, 0, 0]), unknown)
@@ -159,6 +184,10 @@ def test_other_mistakes_are_named():
         metrics.macro_f1_open([0, 5], [0, 0], 2)
     with pytest.raises(UserError, match="tpr must lie"):
         metrics.tnr_at_tpr([1.0], [0.0], tpr=95)
+    with pytest.raises(UserError, match="share must lie"):
+        metrics.fpr_at_unknown([1.0], [0.0], share=0)
+    with pytest.raises(UserError, match="share must lie"):
+        metrics.threshold_at_known([1.0], share=95)
     with pytest.raises(UserError, match="at least 2 points"):
         metrics.roc_points([1.0], [0.0], at_most=1)
 

@@ -88,3 +88,22 @@ def test_the_same_index_with_another_normalisation(
     plain = contrastive.index.class_similarity(contrastive.outputs(known).features).amax(1)
     foreign = contrastive.index.class_similarity(contrastive.outputs(unknown).features).amax(1)
     assert result.metrics["knn:none"]["auroc"] == auroc(plain.numpy(), foreign.numpy())
+
+
+def test_several_unknown_sets_are_scored_one_by_one(
+    contrastive: Recognizer, known: ImageSet, unknown: ImageSet
+) -> None:
+    half = {"first": unknown.select(torch.arange(4)), "rest": unknown.select(torch.arange(4, len(unknown)))}
+    result = evaluate_open_set(contrastive, known, half, detectors=["nno"])
+    assert list(result.sets) == ["first", "rest"]
+    for name, images in half.items():
+        alone = evaluate_open_set(contrastive, known, images, detectors=["nno"])
+        assert alone.sets == {}
+        for detector in ("knn", "nno"):
+            assert result.sets[name][detector] == pytest.approx(alone.metrics[detector], abs=1e-9)
+    of_sets = [found["nno"]["auroc"] for found in result.sets.values()]
+    assert result.metrics["nno"]["auroc"] == pytest.approx(sum(of_sets) / 2)
+    together = evaluate_open_set(contrastive, known, unknown)
+    torch.testing.assert_close(result.unknown.score, together.unknown.score, rtol=1e-5, atol=1e-6)
+    with pytest.raises(UserError, match="at least one set of unknown"):
+        evaluate_open_set(contrastive, known, {})

@@ -86,7 +86,7 @@ def test_a_number_that_the_paper_prints_in_another_metric_stands_beside_ours_in_
     auroc, oscr = row(found, "OpenAUC", 0), row(found, "OpenAUC", 1)
     assert (auroc["MNIST paper"], auroc["MNIST here"]) == ("–", "90.00")
     assert (oscr["MNIST paper"], oscr["MNIST here"]) == ("99.40", "80.00")
-    assert [table.heading for table in compare_with_paper(found)] == ["AUROC", "OSCR"]
+    assert [table.heading for table in compare_with_paper(found)] == ["AUROC", "OSCR (= OpenAUC)"]
     assert any(
         fact.startswith("OpenAUC: the paper prints these among the AUROC") for fact in list_facts(found)
     )

@@ -20,6 +20,9 @@ def test_agree_with_scikit_learn(seed):
     assert metrics.aupr_out(known, unknown) == close(average_precision_score(~is_known, -scores), abs=1e-5)
     fpr, tpr, _ = roc_curve(is_known, scores, drop_intermediate=False)
     assert metrics.tnr_at_tpr(known, unknown) == close(1 - fpr[tpr >= 0.95 - 1e-12][0], abs=1e-5)
+    assert metrics.fpr_at_known(known, unknown) == close(fpr[tpr >= 0.95 - 1e-12][0], abs=1e-5)
+    turned_fpr, caught, _ = roc_curve(~is_known, -scores, drop_intermediate=False)  # unknown is positive
+    assert metrics.fpr_at_unknown(known, unknown) == close(turned_fpr[caught >= 0.95 - 1e-12][0], abs=1e-5)
     assert metrics.dtacc(known, unknown) == close(np.max(tpr + 1 - fpr) / 2, abs=1e-5)
     assert metrics.detection_accuracy(known, unknown) == close(
         np.max(300 * tpr + 200 * (1 - fpr)) / 500, abs=1e-5

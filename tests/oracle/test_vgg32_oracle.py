@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 import torch
 
+from gradmix.cli import main
 from gradmix.data import get_split, load_images
 from gradmix.detection import make_detector
 from gradmix.errors import UserError
@@ -61,6 +63,40 @@ def test_their_network_gives_their_numbers(trial: int) -> None:
     accuracy, mls, oscr, same_accuracy, msp, _ = found
     assert accuracy == same_accuracy
     assert (accuracy, mls, oscr, msp) == pytest.approx((WHOLE if EVERY == 1 else MEASURED)[trial], abs=0.05)
+
+
+@pytest.mark.parametrize("trial", WHOLE)
+def test_the_command_gives_their_numbers(
+    trial: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On all validation images, where there are no training images: five minutes of a core."""
+    file, data = find_file_and_data(trial)
+    (tmp_path / "tiny-imagenet").mkdir()
+    for part in (data / "tiny-imagenet").rglob("valid*.parquet"):
+        (tmp_path / "tiny-imagenet" / part.name).symlink_to(part)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GRADMIX_CACHE", str(tmp_path / "cache"))
+    words = [
+        "--weights",
+        str(file),
+        "--encoder",
+        "vgg32",
+        "--protocol",
+        "tinyimagenet",
+        "--trial",
+        str(trial),
+    ]
+    assert main(["evaluate", *words, "--data-root", str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    folder = tmp_path / "evaluations" / f"vaze_tinyimagenet_{trial}-tinyimagenet-{trial}"
+    found = json.loads((folder / "evaluation.json").read_text())
+    mls, msp = found["metrics"]["mls"], found["metrics"]["msp"]
+    numbers = (mls["closed_set_accuracy"], mls["auroc"], mls["oscr"], msp["auroc"])
+    assert [100 * number for number in numbers] == pytest.approx(WHOLE[trial], abs=0.05)
+    assert found["split"] == get_split("tinyimagenet", trial).hash
+    assert "knn" in err.partition("note: left out")[2]
+    row = next(line.split() for line in out.splitlines() if line.split()[0] == "mls")
+    assert (row[1], row[2]) == (f"{100 * mls['closed_set_accuracy']:.2f}", f"{100 * mls['auroc']:.2f}")
 
 
 def test_they_are_refused_where_they_do_not_fit() -> None:

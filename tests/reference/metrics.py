@@ -33,6 +33,12 @@ def tnr_at_tpr(known, unknown, tpr: float) -> float:
     return 1 - rate(unknown, t)
 
 
+def fpr_at_unknown(known, unknown, share: float) -> float:
+    """Known rejected at the smallest threshold that rejects so many unknown."""
+    t = min(t for t in thresholds(known, unknown) if 1 - rate(unknown, t) >= share - 1e-12)
+    return 1 - rate(known, t)
+
+
 def dtacc(known, unknown) -> float:
     return max((rate(known, t) + 1 - rate(unknown, t)) / 2 for t in thresholds(known, unknown))
 

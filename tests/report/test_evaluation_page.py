@@ -15,7 +15,9 @@ from gradmix.report.evaluation_page import (
     _count_confusion,
     _count_outcomes,
     _describe_growth,
+    _select_rows,
     evaluation_page,
+    make_set_tables,
 )
 from gradmix.views import ViewSettings
 from tests.training.tiny import tiny_images, tiny_recipe
@@ -79,3 +81,30 @@ def test_the_page_names_classes_metrics_and_details(recognizer: Recognizer) -> N
     html = render(page)
     for text in ("Shapes", "crosses are new", "AUROC", "OSCR", "bar", "disc", "square", "cross", "abc123"):
         assert text in html
+
+
+def test_several_unknown_sets_have_a_column_each_and_their_mean(recognizer: Recognizer) -> None:
+    known: ImageSet = tiny_images(seed=1)
+    crosses = tiny_images(classes=("cross",), seed=2).only([0], as_unknown=True)
+    sets = {"near": crosses.select(torch.arange(5)), "far": crosses.select(torch.arange(5, len(crosses)))}
+    result = evaluate_open_set(recognizer, known, sets, detectors=["nno"])
+    areas, of_known, of_unknown, macro_f1 = make_set_tables(result)
+    assert [row[0] for row in macro_f1.rows] == ["knn"]  # the others have no threshold
+    assert areas.headers == ["score", "near", "far", "mean"]
+    assert [row[0] for row in areas.rows] == ["knn", "nno"]
+    near, far, mean = (float(str(cell)) for cell in areas.rows[0][1:])
+    assert mean == pytest.approx((near + far) / 2)
+    assert (of_known.heading[:12], of_unknown.heading[:14]) == ("FPR@95 known", "FPR@95 unknown")
+    html = render(evaluation_page(result, recognizer, known, list(sets.values()), [], "t", "s", {}))
+    for text in ("AUROC, by unknown set", "near", "far", "mean of 2 unknown sets", "OSCR (= OpenAUC)"):
+        assert text in html
+    assert make_set_tables(evaluate_open_set(recognizer, known, crosses)) == []
+
+
+def test_examples_are_found_in_the_set_that_they_are_of() -> None:
+    images = tiny_images(each=4)  # 12 images, as sets of 5, 1 and 6
+    sets = [images.select(torch.arange(*ends)) for ends in ((0, 5), (5, 6), (6, 12))]
+    for rows in ([0, 5, 11], [6, 4, 10]):
+        found = _select_rows(sets, torch.tensor(rows))
+        assert torch.equal(found.images[:], images.images[torch.tensor(rows)])
+        assert found.labels.tolist() == [-1] * 3

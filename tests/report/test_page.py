@@ -132,7 +132,7 @@ def test_shows_every_metric_outcome_and_detail() -> None:
         "Closed-set accuracy",
         "AUROC",
         "TNR@95",
-        "OSCR",
+        "OSCR (= OpenAUC)",
     ):
         assert expected in words
     for expected in (

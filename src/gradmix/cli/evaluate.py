@@ -1,9 +1,12 @@
-"""Measure how well a run tells known from unknown.
+"""Measure how well a run, or a network that somebody else trained, tells known from unknown.
 
   gradmix evaluate runs/mnist                                   # on the split it was trained for
   gradmix evaluate runs/mnist --protocol mnist --trial 0 --detector all
   gradmix evaluate runs/photos --known test/ --unknown other/   # folders of your own
+  gradmix evaluate runs/photos --known test/ --unknown near=a/ --unknown far=b/
   gradmix evaluate runs/cifar+10 --protocol cifar+50 --out runs/cifar+50
+  gradmix evaluate --weights net.pth --encoder vgg32 --protocol tinyimagenet --trial 0
+  gradmix evaluate --backbone mine.py:build --known test/ --unknown other/ --train train/
 
 Prints a table (known = positive, per cent) and writes evaluation.json and report.html into the run, or --out.
 """
@@ -12,24 +15,49 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UserError
+from ..errors import UserError, choose
+from .evaluation_images import (
+    EvaluationImages,
+    describe_folders,
+    describe_split,
+    load_known,
+    load_unknown,
+    refuse_mixed_sources,
+    replace_unknown,
+)
+from .given_network import (
+    RESULTS,
+    add_network_arguments,
+    default_folder,
+    is_given,
+    open_network,
+    print_notes,
+    refuse_network_options,
+)
 
 if TYPE_CHECKING:
-    from ..data import ImageSet
+    from ..evaluation import OpenSetResult
     from ..recognition import Recognizer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
+    parser.add_argument("run", type=Path, nargs="?", metavar="RUN", help="the run's folder")
     parser.add_argument("--protocol", help="evaluate on this protocol instead of the run's own split")
     parser.add_argument("--trial", type=int, help="… and this trial of it (default 0)")
     parser.add_argument("--family", help="… in this family of splits (default arpl_2020)")
     parser.add_argument("--known", metavar="DIR", help="folder of class folders, named as in training")
-    parser.add_argument("--unknown", metavar="DIR", help="folder of images of other classes")
+    parser.add_argument(
+        "--unknown",
+        metavar="[NAME=]DIR",
+        action="append",
+        help="folder of images of other classes; given several times: one column each, and their mean",
+    )
     parser.add_argument(
         "--detector",
         "--score",
@@ -38,72 +66,206 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="some of knn, knn:sum (another normalisation), nno, msp, entropy, mls, energy, openmax, …; "
         "or all that the model can compute (default)",
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results (default: the run's)")
+    parser.add_argument(
+        "--full-spectrum",
+        action="store_true",
+        help="known images under the 15 common corruptions count as known, too",
+    )
+    parser.add_argument("--severity", type=int, metavar="1-5", help="… of this severity (default 3)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help=f"folder of the results (default: the run's; {RESULTS}/NAME here for --weights and --backbone)",
+    )
     parser.add_argument("--data-root", metavar="DIR", help="where data sets are (default: $GRADMIX_DATA)")
     parser.add_argument("--no-cache", action="store_true", help="run the network though its answers are kept")
+    add_network_arguments(parser)
+
+
+@dataclass(frozen=True, eq=False)
+class _Evaluation:
+    """What was found, by which model, on which images, and what to write about it."""
+
+    result: OpenSetResult
+    recognizer: Recognizer
+    images: EvaluationImages
+    about: dict[str, Any]
+    history: Sequence[Mapping[str, float]] = ()
+
+    @property
+    def full_spectrum(self) -> bool:
+        """Whether corrupted images count as known."""
+        return len(self.result.known.score) > len(self.images.known)
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..evaluation import applicable_detectors, evaluate_open_set
-    from ..recognition import load
-    from ..report import write
-    from ..report.evaluation_page import evaluation_page
-    from ..training import RunFolder
-    from .results import print_metrics, write_json
+    from ..evaluation import FPR_NOTE
+    from .results import print_metrics
 
-    folder = RunFolder.open(args.run)
-    recognizer = load(args.run)
-    test, facts = _load_test_images(args, recognizer, folder.facts())
-    all_of_them = args.detector == "all"
-    detectors = applicable_detectors(recognizer) if all_of_them else args.detector.split(",")
-    out: Path = args.out or args.run
-    out.mkdir(parents=True, exist_ok=True)  # now: a folder that cannot be made shows before the work
-    result = evaluate_open_set(
-        recognizer, test.known, test.unknown, detectors=detectors, cache=not args.no_cache
-    )
-    print_metrics(result)
-
-    run_facts = folder.facts()
-    about = {
-        **facts,
-        "command": " ".join(["gradmix", *sys.argv[1:]]),
-        "trained by": run_facts.get("command"),
-        "recipe": dict(recognizer.recipe),
-        "seed": recognizer.recipe.get("seed"),
-        "minutes of training": run_facts.get("minutes"),
-        "versions": run_facts.get("versions"),
-        "known test images": len(test.known),
-        "unknown test images": len(test.unknown),
-    }
-    write_json(out / "evaluation.json", result, about)
-    page = evaluation_page(
-        result,
-        recognizer,
-        test.known,
-        test.unknown,
-        folder.history(),
-        title=f"Known or unknown: {facts['test']}",
-        subtitle=f"{len(recognizer.class_names)} known classes, {len(test.unknown)} images of unknown ones",
-        details={name: _to_text(value) for name, value in about.items()},
-        unknown_names=test.unknown_names,
-    )
-    write(page, out / "report.html")
-    print(f"{out / 'evaluation.json'}\n{out / 'report.html'}", file=sys.stderr)
+    severity = _read_severity(args)
+    if is_given(args):
+        out = args.out or default_folder(args)
+        done = _evaluate_network(args, out, severity)
+    else:
+        if args.run is None:
+            raise UserError(
+                "what to evaluate? give a run's folder, or --weights FILE or --backbone FILE.py:FUNCTION"
+            )
+        refuse_network_options(args)
+        out = args.out or args.run
+        done = _evaluate_run(args, out, severity)
+    print_metrics(done.result)
+    print(FPR_NOTE, file=sys.stderr)
+    _write_results(done, out)
     return 0
 
 
-@dataclass(frozen=True)
-class _TestImages:
-    known: ImageSet
-    unknown: ImageSet
-    unknown_names: tuple[str, ...] = ()
+def _evaluate_run(args: argparse.Namespace, out: Path, severity: int | None) -> _Evaluation:
+    from ..evaluation import applicable_detectors, evaluate_open_set
+    from ..recognition import load
+    from ..training import RunFolder
+
+    folder = RunFolder.open(args.run)
+    recognizer = load(args.run)
+    images = _load_images_of_run(args, recognizer, folder.facts())
+    detectors = applicable_detectors(recognizer) if args.detector == "all" else args.detector.split(",")
+    with _make_folder(out):
+        result = evaluate_open_set(
+            recognizer,
+            images.known,
+            images.unknown,
+            detectors=detectors,
+            cache=not args.no_cache,
+            severity=severity,
+        )
+    facts = folder.facts()
+    about = {
+        **images.facts,
+        "command": " ".join(["gradmix", *sys.argv[1:]]),
+        "trained by": facts.get("command"),
+        "recipe": dict(recognizer.recipe),
+        "seed": recognizer.recipe.get("seed"),
+        "minutes of training": facts.get("minutes"),
+        "versions": facts.get("versions"),
+        **_count_images(images, severity),
+    }
+    return _Evaluation(result, recognizer, images, about, folder.history())
 
 
-def _load_test_images(
+def _evaluate_network(args: argparse.Namespace, out: Path, severity: int | None) -> _Evaluation:
+    from ..detection import detector_names
+    from ..evaluation import has_threshold
+    from ..evaluation.network import evaluate_network
+
+    detectors = () if args.detector == "all" else tuple(args.detector.split(","))
+    for name in detectors:
+        choose("detector", name, detector_names())  # now, not after the images
+    given = open_network(args)
+    images = given.images
+    with _make_folder(out):
+        found = evaluate_network(
+            given.network,
+            images.known,
+            images.unknown,
+            train=images.train,
+            normalizer=given.normalizer,
+            detectors=detectors,
+            cache=not args.no_cache,
+            severity=severity,
+        )
+    print_notes(args, given, found)
+    about = {
+        **images.facts,
+        "command": " ".join(["gradmix", *sys.argv[1:]]),
+        **given.facts,
+        **_count_images(images, severity),
+    }
+    result, recognizer = found.result, found.recognizer
+    if not has_threshold(recognizer):
+        result, recognizer = _draw_threshold(result, recognizer)
+        about["threshold"] = "none; in the report, where 95 % of the known test images are accepted"
+    return _Evaluation(result, recognizer, images, about)
+
+
+def _draw_threshold(result: OpenSetResult, recognizer: Recognizer) -> tuple[OpenSetResult, Recognizer]:
+    """Give the report a threshold to draw, where the network came without one; no metric depends on it."""
+    from ..evaluation import threshold_at_known
+
+    value = threshold_at_known(result.known.score.numpy())
+    return (
+        replace(result, threshold=value),
+        recognizer.with_threshold(replace(recognizer.threshold, value=value)),
+    )
+
+
+def _read_severity(args: argparse.Namespace) -> int | None:
+    """Return the severity of the corruptions, or None if only clean images are known."""
+    if not args.full_spectrum:
+        if args.severity is not None:
+            raise UserError("--severity is of the corruptions: give --full-spectrum too")
+        return None
+    from ..evaluation.full_spectrum import SEVERITY, check_severity
+
+    return check_severity(SEVERITY if args.severity is None else args.severity)
+
+
+@contextmanager
+def _make_folder(out: Path) -> Iterator[None]:
+    """Make the folder of the results before the work, so that a mistake shows; take it back on an error."""
+    made = [folder for folder in (out, *out.parents) if not folder.exists()]
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        for folder in made:
+            if not any(folder.iterdir()):
+                folder.rmdir()
+        raise
+
+
+def _count_images(images: EvaluationImages, severity: int | None) -> dict[str, Any]:
+    unknown = images.unknown
+    counts: dict[str, Any] = {
+        "known test images": len(images.known),
+        "unknown test images": {name: len(found) for name, found in unknown.items()}
+        if isinstance(unknown, Mapping)
+        else len(unknown),
+    }
+    if severity is not None:
+        counts["full spectrum"] = f"clean, and under the 15 corruptions at severity {severity}: all known"
+    return counts
+
+
+def _write_results(done: _Evaluation, out: Path) -> None:
+    from ..report import write
+    from ..report.evaluation_page import evaluation_page
+    from .results import write_json
+
+    images, recognizer = done.images, done.recognizer
+    names = images.unknown_names
+    if isinstance(images.unknown, Mapping):
+        names = tuple(name for name, found in images.unknown.items() for _ in range(len(found)))
+    page = evaluation_page(
+        done.result,
+        recognizer,
+        images.known,
+        images.unknown_sets,
+        done.history,
+        title=f"Known or unknown: {images.facts['test']}{', full spectrum' if done.full_spectrum else ''}",
+        subtitle=f"{len(recognizer.class_names)} known classes, {len(done.result.unknown.score)} images of "
+        "unknown ones",
+        details={name: _to_text(value) for name, value in done.about.items()},
+        unknown_names=names,
+    )
+    write_json(out / "evaluation.json", done.result, done.about)
+    write(page, out / "report.html")
+    print(f"{out / 'evaluation.json'}\n{out / 'report.html'}", file=sys.stderr)
+
+
+def _load_images_of_run(
     args: argparse.Namespace, recognizer: Recognizer, run_facts: dict[str, Any]
-) -> tuple[_TestImages, dict[str, Any]]:
-    """Return the images, and what to write about them."""
-    from ..data import load_image_files, load_images
+) -> EvaluationImages:
     from .sources import (
         get_chosen_split,
         load_open_set,
@@ -116,12 +278,9 @@ def _load_test_images(
     wanted = recognizer.image_format
     if not args.protocol:
         refuse_without_protocol(args)
-    if args.known or args.unknown:
-        if args.protocol:
-            raise UserError("give --protocol, or --known and --unknown, not both")
-        if not (args.known and args.unknown):
-            raise UserError("--known and --unknown go together: a folder of each")
-        known = load_images(args.known, split="all", size=wanted.size, channels=wanted.channels)
+    refuse_mixed_sources(args)
+    if args.known:
+        known = load_known(args.known, wanted, args.data_root)
         foreign = [name for name in known.class_names if name not in recognizer.class_names]
         if foreign:
             raise UserError(
@@ -134,8 +293,8 @@ def _load_test_images(
         if -1 in labels:
             missing = recognizer.class_names[labels.index(-1)]
             raise UserError(f"{args.known} has no folder for the known class '{missing}'")
-        unknown, _ = load_image_files([Path(args.unknown)], size=wanted.size, channels=wanted.channels)
-        return _TestImages(known.only(labels), unknown), {"test": f"{args.known} and {args.unknown}"}
+        unknown = load_unknown(args.unknown, wanted, args.data_root)
+        return EvaluationImages(known.only(labels), unknown, {"test": describe_folders(args)})
     skip_bad = False
     if args.protocol:
         split = get_chosen_split(args)
@@ -153,12 +312,8 @@ def _load_test_images(
             f"{split.protocol} trial {split.trial} has other known classes than the run "
             f"({', '.join(data.train.class_names)} against {', '.join(recognizer.class_names)})"
         )
-    facts = {
-        "test": f"{split.protocol}, trial {split.trial} ({split.family})",
-        "split": split.hash,
-        "openness": round(split.openness, 4),
-    }
-    return _TestImages(data.test_known, data.test_unknown, data.unknown_names), facts
+    images = EvaluationImages(data.test_known, data.test_unknown, describe_split(split), data.unknown_names)
+    return replace_unknown(images, args, wanted)
 
 
 def _to_text(value: Any) -> str:

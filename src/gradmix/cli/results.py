@@ -1,8 +1,9 @@
-"""One evaluation as a table on stdout, a JSON file and an HTML page."""
+"""One evaluation as tables on stdout and a JSON file."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,22 +12,32 @@ from ..progress import print_table
 if TYPE_CHECKING:
     from ..evaluation import OpenSetResult
 
-_SHOWN = ("closed_set_accuracy", "auroc", "tnr_at_tpr95", "oscr", "aupr_in", "aupr_out", "dtacc", "macro_f1")
+_LEFT_OUT = ("detection_accuracy",)  # in evaluation.json only
 
 
 def print_metrics(result: OpenSetResult) -> None:
-    """Print percentages, one row per detector."""
+    """Print percentages, one row per detector; of several unknown sets first one column each."""
     from rich.table import Table
 
-    from ..report.evaluation_page import METRIC_NAMES
+    from ..evaluation import COMPARED_METRICS, METRIC_NAMES
 
-    table = Table("score", *(METRIC_NAMES[m] for m in _SHOWN), box=None)
-    for name, values in result.metrics.items():
-        table.add_row(name, *(f"{100 * values[m]:.2f}" if m in values else "–" for m in _SHOWN))
+    for metric in COMPARED_METRICS if result.sets else ():
+        compared = Table(METRIC_NAMES[metric], *result.sets, "mean", box=None)
+        for name, values in result.compare_sets(metric).items():
+            compared.add_row(name, *(f"{100 * value:.2f}" for value in values))
+        if compared.row_count:
+            print_table(compared)
+            print()
+    shown = [metric for metric in METRIC_NAMES if metric not in _LEFT_OUT]
+    heading = f"score, mean of {len(result.sets)} sets" if result.sets else "score"
+    table = Table(heading, *(METRIC_NAMES[m] for m in shown), box=None)
+    for name, found in result.metrics.items():
+        table.add_row(name, *(f"{100 * found[m]:.2f}" if m in found else "–" for m in shown))
     print_table(table)
 
 
-def write_json(path: Path, result: OpenSetResult, facts: dict[str, Any]) -> None:
+def write_json(path: Path, result: OpenSetResult, facts: Mapping[str, Any]) -> None:
     from ..files import write_text
 
-    write_text(path, json.dumps({"metrics": result.metrics, **facts}, indent=2) + "\n")
+    sets = {"unknown sets": result.sets} if result.sets else {}
+    write_text(path, json.dumps({"metrics": result.metrics, **sets, **facts}, indent=2) + "\n")

@@ -55,12 +55,45 @@ def tnr_at_tpr(known: ArrayLike, unknown: ArrayLike, tpr: float = 0.95) -> float
     >>> tnr_at_tpr([4, 3, 2, 1], [2.5, 0], tpr=0.5)
     1.0
     """
-    if not 0 < tpr <= 1:
-        raise UserError(f"tpr must lie in (0, 1], not {tpr}")
     accepted, false_accepted = _count_accepted(known, unknown)
-    needed = math.ceil(tpr * accepted[-1] - 1e-9)  # 0.55 * 100 is 55.00000000000001 in floating point
-    at = int(np.argmax(accepted >= needed))
+    at = int(np.argmax(accepted >= _share_of(accepted[-1], tpr, "tpr")))
     return float(1 - false_accepted[at] / false_accepted[-1])
+
+
+def fpr_at_known(known: ArrayLike, unknown: ArrayLike, share: float = 0.95) -> float:
+    """Return the share of unknown images accepted where at least ``share`` of the known are: 1 − TNR.
+
+    One of two things called FPR@95: here known is the positive class, as in ODIN and ARPL.
+
+    >>> fpr_at_known([4, 3, 2, 1], [2.5, 0], share=0.75)
+    0.5
+    """
+    return 1 - tnr_at_tpr(known, unknown, share)
+
+
+def fpr_at_unknown(known: ArrayLike, unknown: ArrayLike, share: float = 0.95) -> float:
+    """Return the share of known images rejected where at least ``share`` of the unknown are.
+
+    The other thing called FPR@95: unknown is the positive class, as in OpenOOD. The threshold is the smallest
+    that rejects so many.
+
+    >>> fpr_at_unknown([4, 3, 2, 1], [2.5, 0], share=0.75)
+    0.5
+    """
+    accepted, false_accepted = _count_accepted(known, unknown)
+    caught = false_accepted[-1] - false_accepted
+    at = int(np.flatnonzero(caught >= _share_of(false_accepted[-1], share, "share"))[-1])
+    return float(1 - accepted[at] / accepted[-1])
+
+
+def threshold_at_known(known: ArrayLike, share: float = 0.95) -> float:
+    """Return the largest threshold that accepts at least ``share`` of the known images.
+
+    >>> threshold_at_known([4, 3, 2, 1], share=0.75)
+    2.0
+    """
+    scores = np.sort(_scores(known, "known"))[::-1]
+    return float(scores[_share_of(len(scores), share, "share") - 1])
 
 
 def dtacc(known: ArrayLike, unknown: ArrayLike) -> float:
@@ -81,7 +114,8 @@ def oscr(known: ArrayLike, known_correct: ArrayLike, unknown: ArrayLike) -> floa
     """Return the area under CCR against FPR (Dhamija et al. 2018), over all thresholds t, by trapezoids.
 
     CCR(t) = share of known images accepted *and* given the right class; FPR(t) = share of unknown accepted.
-    With every class right it equals the AUROC.
+    With every class right it equals the AUROC; with any it is P(known image named right and scored above an
+    unknown one) + ½ P(right, equal scores), which Wang et al. (2022) call OpenAUC.
 
     >>> oscr([3, 2], [True, False], [1, 0])
     0.5
@@ -158,6 +192,8 @@ def open_set_metrics(
         "aupr_in": aupr_in(known_score, unknown_score),
         "aupr_out": aupr_out(known_score, unknown_score),
         "tnr_at_tpr95": tnr_at_tpr(known_score, unknown_score),
+        "fpr_at_95_known": fpr_at_known(known_score, unknown_score),
+        "fpr_at_95_unknown": fpr_at_unknown(known_score, unknown_score),
         "dtacc": dtacc(known_score, unknown_score),
         "detection_accuracy": detection_accuracy(known_score, unknown_score),
         "closed_set_accuracy": closed_set_accuracy(true, guess),
@@ -172,6 +208,13 @@ def open_set_metrics(
         result["known_accepted"] = float(np.mean(accepted[: len(known_score)]))
         result["unknown_rejected"] = float(np.mean(~accepted[len(known_score) :]))
     return result
+
+
+def _share_of(count: int, share: float, what: str) -> int:
+    """Return how many of ``count`` images are at least that share of them."""
+    if not 0 < share <= 1:
+        raise UserError(f"{what} must lie in (0, 1], not {share}")
+    return math.ceil(share * count - 1e-9)  # 0.55 * 100 is 55.00000000000001 in floating point
 
 
 def _count_accepted(known: ArrayLike, unknown: ArrayLike) -> tuple[Ints, Ints]:

@@ -11,7 +11,7 @@ from ..recognition import Recognizer
 _MAX_NAMES = 100
 _METRICS = {  # of evaluation.json: (the Hub's name, the name in the card)
     "auroc": ("roc_auc", "AUROC"),
-    "oscr": ("oscr", "OSCR"),
+    "oscr": ("oscr", "OSCR (= OpenAUC)"),
     "closed_set_accuracy": ("accuracy", "closed-set accuracy"),
     "known_accepted": ("known_accepted", "known images accepted"),
     "unknown_rejected": ("unknown_rejected", "unknown images rejected"),

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import sys
-import types
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import UserError, choose, first_line
+from ..errors import UserError, choose
+from ..models.user_code import read_code, run_code, split_word
 from . import METHODS
 from .interface import Method
 
@@ -38,25 +37,18 @@ def is_method_file(word: object) -> bool:
     >>> is_method_file("./mine.py:Mine"), is_method_file("gradmix")
     (True, False)
     """
-    return isinstance(word, str) and _split(word)[0].endswith(".py")
+    return isinstance(word, str) and split_word(word)[0].endswith(".py")
 
 
 def load_method(word: str) -> str:
     """Run the file that ``word`` names, register its method, and return the method's name."""
-    path, wanted = _split(word)
-    file = Path(path)
-    if not file.is_file():
-        raise UserError(f"no file {path} to take a method from")
-    try:
-        code = file.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    return register_code(code, path, wanted)
+    path, wanted = split_word(word)
+    return register_code(read_code(path, "a method"), path, wanted)
 
 
 def look_beside(word: str, folder: Path) -> str:
     """Return ``word`` with the path of the file in ``folder``, if it is there."""
-    path, wanted = _split(word)
+    path, wanted = split_word(word)
     near = folder / path
     if not near.is_file():
         return word
@@ -71,16 +63,7 @@ def register_code(code: bytes, path: str, wanted: str = "") -> str:
     there = source_of(wanted.lower())
     if there is not None and (there.code, there.class_name) == (code, wanted):
         return wanted.lower()  # the same class again: recipes made from it stay equal
-    digest = hashlib.sha256(code).hexdigest()
-    module = types.ModuleType(f"gradmix_method_{digest[:16]}")
-    module.__file__ = path
-    sys.modules[module.__name__] = module  # dataclasses and type hints look their module up
-    try:
-        exec(compile(code, path, "exec"), vars(module))
-    except SyntaxError as error:
-        raise UserError(f"{path}, line {error.lineno}: {error.msg}") from error
-    except (Exception, SystemExit) as error:  # whatever the user's own code raises
-        raise UserError(f"{path} cannot be run: {type(error).__name__}: {first_line(error)}") from error
+    module = run_code(code, path, "gradmix_method")
     kinds = _methods_in(vars(module), module.__name__)
     if not kinds:
         raise UserError(f"{path} has no class derived from gradmix.methods.Method with losses or step")
@@ -93,7 +76,7 @@ def register_code(code: bytes, path: str, wanted: str = "") -> str:
     if name in METHODS and source_of(name) is None:
         raise UserError(f"{kind.__name__} in {path}: there is a method '{name}' already; call it otherwise")
     kind.source = MethodSource(path, kind.__name__, code)  # type: ignore[attr-defined]
-    kind.code_hash = digest[:16]  # type: ignore[attr-defined]  # with it, changed code is another training
+    kind.code_hash = kind.source.sha256[:16]  # type: ignore[attr-defined]  # with it, changed code is another training
     METHODS[name] = kind
     return name
 
@@ -102,14 +85,6 @@ def source_of(name: str) -> MethodSource | None:
     """Return where the method of this name was loaded from, or None for one of the package."""
     source = vars(METHODS[name]).get("source") if name in METHODS else None
     return source if isinstance(source, MethodSource) else None
-
-
-def _split(word: str) -> tuple[str, str]:
-    """Split ``mine.py:Mine`` into (mine.py, Mine)."""
-    if word.endswith(".py"):
-        return word, ""
-    path, _, wanted = word.rpartition(":")
-    return (path, wanted) if path else (word, "")
 
 
 def _methods_in(names: dict[str, Any], module: str) -> dict[str, type[Method]]:

@@ -26,35 +26,45 @@ class Backbone(nn.Module):
     """Images (N, C, H, W) to features (N, dim): the output of ``layer``, averaged over positions or tokens.
 
     Without ``layer``: what ``forward_features`` gives (timm's models have it), else the module's own output,
-    which of a classifier would be its logits: for torchvision's ResNets give layer="avgpool".
+    which of a classifier would be its logits: for torchvision's ResNets give layer="avgpool". With
+    ``before``: what goes into ``layer``, which of a classifier's last layer are the features that it sees.
     ``layer_names`` are the layers that give feature maps, in the order in which they are passed: heat maps
     are made at the last one, and recipes name them (``layers: layer3,layer4``).
     """
 
     stem = "auto"  # whatever it is, it comes with the module
 
-    def __init__(self, module: nn.Module, layer: str = "", channels: int = 3, image_size: int = 32) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        layer: str = "",
+        channels: int = 3,
+        image_size: int = 32,
+        before: bool = False,
+    ) -> None:
         super().__init__()
         if layer:
             choose("layer of the backbone", layer, [name for name, _ in module.named_modules() if name])
         self.module = module
-        self.layer = layer
+        self.layer, self.before = layer, before
         self.kind = f"{type(module).__module__}.{type(module).__qualname__}"
         self.layer_names: dict[str, str] = {}
         self.dim = self._look_at(channels, image_size)
 
     def extra_repr(self) -> str:
         """Return the layer: the weights do not tell it, and the key of the feature cache must."""
-        return f"layer={self.layer!r}"
+        return f"layer={self.layer!r}" + (", before" if self.before else "")
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.layer:
             call = getattr(self.module, "forward_features", self.module)
             return _pool(call(x), self.kind)
         found: list[Any] = []
-        handle = self.module.get_submodule(self.layer).register_forward_hook(
-            lambda module, inputs, output: found.append(output)
-        )
+        part = self.module.get_submodule(self.layer)
+        if self.before:
+            handle = part.register_forward_pre_hook(lambda module, inputs: found.append(inputs[0]))
+        else:
+            handle = part.register_forward_hook(lambda module, inputs, output: found.append(output))
         try:
             self.module(x)
         finally:

@@ -1,9 +1,14 @@
-"""Published weights (ResNets in torchvision's or timm's names, VGG32) as a starting point."""
+"""Published weights (ResNets in torchvision's, timm's or OpenOOD's names, VGG32) as a starting point.
+
+Files differ in what they wrap around the weights, and in the names of the same parts. :func:`read_weights`
+unwraps them and gives every part its torchvision name, so that everybody else knows one spelling.
+"""
 
 from __future__ import annotations
 
 import warnings
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -15,13 +20,27 @@ from ..hub_file import fetch, parse_hub_address
 from .heads import LinearHead
 from .vgg32 import without_unused_parts
 
+_WRAPPERS = ("state_dict", "model", "net", "model_state_dict")  # of a checkpoint, around the weights
+_PREFIXES = ("module.", "model.", "net.", "backbone.")
+# OpenOOD's and the usual CIFAR ResNets call the convolution beside a block, and the classifier, otherwise.
+_SHORTCUT = (".shortcut.", ".downsample.")
+_CLASSIFIERS = ("linear.", "classifier.", "head.")
 
-def read_weights(source: str) -> dict[str, Tensor]:
-    """Return the tensors of a .safetensors or torch file, or ``hf://owner/name``; execute nothing in it."""
+
+def read_weights(source: str, option: str = "init") -> dict[str, Tensor]:
+    """Return the tensors of a .safetensors or torch file, or ``hf://owner/name``; execute nothing in it.
+
+    Their names are those of :func:`rename_parts`. ``option`` is what the user gave the file by, for errors.
+    """
+    return rename_parts(read_state_dict(source, option))
+
+
+def read_state_dict(source: str, option: str = "init") -> dict[str, Tensor]:
+    """Return the tensors of a weights file, unwrapped, under the names that they have in the file."""
     address = parse_hub_address(source)
     path = fetch(address) if address else Path(source)
     if not path.is_file():
-        raise UserError(f"init: no file {path}; give a .safetensors or .pth file, or hf://owner/name")
+        raise UserError(f"{option}: no file {path}; give a .safetensors or .pth file, or hf://owner/name")
     try:
         if path.suffix == ".safetensors":
             found: object = read_tensors(path)[1]
@@ -32,14 +51,44 @@ def read_weights(source: str) -> dict[str, Tensor]:
     except Exception as error:  # each format fails in its own way; all mean the same to the user
         if _is_program(path):
             raise UserError(
-                f"init: {path} is a TorchScript program, not weights; give its state_dict(), saved on its own"
+                f"{option}: {path} is a TorchScript program, not weights; "
+                "give its state_dict(), saved on its own"
             ) from error
-        raise UserError(f"init: {path} is not a readable weights file ({type(error).__name__})") from error
-    if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
-        found = found["state_dict"]
-    if not isinstance(found, dict) or not all(isinstance(v, Tensor) for v in found.values()):
-        raise UserError(f"init: {path} holds no plain dictionary of tensors")
-    return {str(name).removeprefix("module."): value for name, value in found.items()}
+        raise UserError(
+            f"{option}: {path} is not a readable weights file ({type(error).__name__})"
+        ) from error
+    while isinstance(found, dict):
+        inner = next((found[name] for name in _WRAPPERS if isinstance(found.get(name), dict)), None)
+        if inner is None:
+            break
+        found = inner
+    if not isinstance(found, dict) or not found or not all(isinstance(v, Tensor) for v in found.values()):
+        raise UserError(f"{option}: {path} holds no plain dictionary of tensors")
+    return {str(name): value for name, value in found.items()}
+
+
+def rename_parts(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights under torchvision's names: without prefixes of wrappers, ``downsample``, ``fc``.
+
+    >>> part = torch.zeros(2, 2)
+    >>> list(rename_parts({"module.layer2.0.shortcut.0.weight": part, "module.linear.weight": part}))
+    ['layer2.0.downsample.0.weight', 'fc.weight']
+    """
+    plain = {_strip(name): value for name, value in weights.items()}
+    if len(plain) < len(weights):  # two networks in one file, as teacher and student: not ours to choose
+        return dict(weights)
+    last = next(
+        (name for name in _CLASSIFIERS if f"{name}weight" in plain and "fc.weight" not in plain), None
+    )
+    if last is not None:
+        plain = {f"fc.{n.removeprefix(last)}" if n.startswith(last) else n: v for n, v in plain.items()}
+    return {name.replace(*_SHORTCUT): value for name, value in plain.items()}
+
+
+def _strip(name: str) -> str:
+    while name.startswith(_PREFIXES):
+        name = name.partition(".")[2]
+    return name
 
 
 def _is_program(path: Path) -> bool:
@@ -50,7 +99,9 @@ def _is_program(path: Path) -> bool:
         return any("/code/" in name for name in archive.namelist())
 
 
-def load_pretrained(encoder: nn.Module, weights: dict[str, Tensor], source: str) -> None:
+def load_pretrained(
+    encoder: nn.Module, weights: dict[str, Tensor], source: str, option: str = "init"
+) -> None:
     """Copy weights read from ``source`` into ``encoder``.
 
     Their classifier (``fc``) is left out, everything else must fit. Color weights
@@ -67,33 +118,35 @@ def load_pretrained(encoder: nn.Module, weights: dict[str, Tensor], source: str)
     if missing or foreign:
         culprit = f"lacks '{missing[0]}'" if missing else f"has an unexpected '{foreign[0]}'"
         raise UserError(
-            f"init: {source} does not fit this encoder: it {culprit}; choose the encoder it was made with"
+            f"{option}: {source} does not fit this encoder: it {culprit}; choose the encoder it was made with"
         )
     for name, value in weights.items():
         if value.shape != own[name].shape:
             wanted, got = tuple(own[name].shape), tuple(value.shape)
             hint = "; try --stem imagenet" if name == first else ""
-            raise UserError(f"init: '{name}' in {source} is {got}, the encoder wants {wanted}{hint}")
+            raise UserError(f"{option}: '{name}' in {source} is {got}, the encoder wants {wanted}{hint}")
     encoder.load_state_dict(weights, strict=False)
 
 
-def load_pretrained_head(head: nn.Module | None, weights: dict[str, Tensor], source: str) -> None:
+def load_pretrained_head(
+    head: nn.Module | None, weights: dict[str, Tensor], source: str, option: str = "init_head"
+) -> None:
     """Copy the classifier ``fc`` of weights read from ``source`` into a linear head; shapes must fit."""
     if not isinstance(head, LinearHead):
-        raise UserError("init_head: this method has no linear classifier; choose method ce or frozen")
+        raise UserError(f"{option}: this method has no linear classifier; choose method ce or frozen")
     for name, own in (("weight", head.weight), ("bias", head.bias)):
         found = weights.get(f"fc.{name}")
         if name == "bias" and (found is None) != (own is None):
             has, wanted = ("no", "false") if found is None else ("a", "true")
-            raise UserError(f"init_head: {source} has {has} 'fc.bias'; set classifier_bias: {wanted}")
+            raise UserError(f"{option}: {source} has {has} 'fc.bias'; set classifier_bias: {wanted}")
         if own is None:
             continue
         if found is None:
-            raise UserError(f"init_head: {source} has no classifier 'fc.{name}'")
+            raise UserError(f"{option}: {source} has no classifier 'fc.{name}'")
         if found.shape != own.shape:
             wanted_shape, got = tuple(own.shape), tuple(found.shape)
             raise UserError(
-                f"init_head: 'fc.{name}' in {source} is {got}, the classifier wants {wanted_shape}"
+                f"{option}: 'fc.{name}' in {source} is {got}, the classifier wants {wanted_shape}"
             )
         own.data.copy_(found)
 

@@ -150,7 +150,7 @@ def heat_maps(recognizer: Recognizer, images: ImageSet) -> Tensor:
     device = next(network.parameters()).device
     cam = LayerCAM(network, recognizer.layers or last_layer(network), normalize="per_image")
     by_neighbours = isinstance(recognizer.decision.detector, KNN) or network.classifier is None
-    index = recognizer.index.state()
+    index = recognizer.index.state() if by_neighbours else {}  # a copy of all features
     network.eval()
 
     def similarity(z: Tensor) -> Tensor:

@@ -48,7 +48,9 @@ def pack(recognizer: Recognizer, notes: Mapping[str, Any] | None = None) -> tupl
         tensors |= {
             _CALIBRATION + k: v.contiguous() for k, v in _outputs_state(recognizer.calibration).items()
         }
-    own = {"kind": encoder.kind, "layer": encoder.layer} if isinstance(encoder, Backbone) else None
+    own: dict[str, Any] | None = None
+    if isinstance(encoder, Backbone):
+        own = {"kind": encoder.kind, "layer": encoder.layer, "before": encoder.before}
     return {
         "format": FORMAT,
         "version": __version__,
@@ -156,7 +158,9 @@ def _load_network(
     """Build the network and give it its weights; nothing is allocated before all shapes were compared."""
     if spec.encoder == BACKBONE:
         assert own is not None
-        backbone = Backbone(copy.deepcopy(module), own["layer"], spec.channels, spec.image_size)  # type: ignore[arg-type]
+        assert module is not None
+        before = bool(own.get("before", False))  # not in files of earlier versions
+        backbone = Backbone(copy.deepcopy(module), own["layer"], spec.channels, spec.image_size, before)
         with register_backbone(backbone):
             network = spec.build()
     else:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..data import UNKNOWN, ImageSet, names_of
-from ..evaluation import OpenSetResult, roc_points
+from ..evaluation import COMPARED_METRICS, FPR_NOTE, METRIC_NAMES, OpenSetResult, auroc, roc_points
 from ..evaluation.open_set import accepted
 from ..recognition import Recognizer
 from ..views import ViewSettings
@@ -20,24 +20,13 @@ from .page import ExampleGroup, Figure, Outcome, Page, Table
 from .pictures import Example
 
 _PER_GROUP = 8
-METRIC_NAMES = {
-    "closed_set_accuracy": "Closed-set accuracy",
-    "auroc": "AUROC",
-    "tnr_at_tpr95": "TNR@95",
-    "oscr": "OSCR",
-    "aupr_in": "AUPR in",
-    "aupr_out": "AUPR out",
-    "dtacc": "DTACC",
-    "detection_accuracy": "Detection accuracy",
-    "macro_f1": "Macro-F1",
-}
 
 
 def evaluation_page(
     result: OpenSetResult,
     recognizer: Recognizer,
     known: ImageSet,
-    unknown: ImageSet,
+    unknown: ImageSet | Sequence[ImageSet],
     history: Sequence[Mapping[str, float]],
     title: str,
     subtitle: str,
@@ -46,11 +35,14 @@ def evaluation_page(
 ) -> Page:
     """Make the page of one evaluation: metrics, figures, examples.
 
-    ``unknown_names``: the true classes of the unknown images, one per image, if they are known.
+    ``unknown``: one set, or several in the order of the result's. ``unknown_names``: the true classes of the
+    unknown images, one per image, if they are known.
     """
-    unknown_names = list(unknown_names) or ["unknown"] * len(unknown)
+    sets = [unknown] if isinstance(unknown, ImageSet) else list(unknown)
+    unknown_names = list(unknown_names) or ["unknown"] * sum(map(len, sets))
     main = result.main
     fpr, tpr = roc_points(result.known.score.numpy(), result.unknown.score.numpy())
+    area = auroc(result.known.score.numpy(), result.unknown.score.numpy())  # main's is the mean over sets
     figures = [
         Figure(
             "Scores",
@@ -58,7 +50,7 @@ def evaluation_page(
             "Known images should lie to the right of the threshold, unknown ones to the left.",
             "Histogram of the scores of known and unknown test images",
         ),
-        Figure("ROC", draw_roc(fpr, tpr, main["auroc"]), "", f"ROC curve, area {main['auroc']:.3f}"),
+        Figure("ROC", draw_roc(fpr, tpr, area), "", f"ROC curve, area {area:.3f}"),
         Figure(
             "Who is taken for whom",
             draw_confusion(
@@ -91,8 +83,8 @@ def evaluation_page(
         ),
         outcomes=_count_outcomes(result),
         figures=figures,
-        example_groups=_choose_examples(result, recognizer, known, unknown, unknown_names),
-        tables=[make_metrics_table(result)],
+        example_groups=_choose_examples(result, recognizer, known, sets, unknown_names),
+        tables=[*make_set_tables(result), make_metrics_table(result)],
         details=details,
     )
 
@@ -103,7 +95,21 @@ def make_metrics_table(result: OpenSetResult) -> Table:
     rows: list[list[str | float | None]] = [
         [name, *(values.get(m) for m in present)] for name, values in result.metrics.items()
     ]
-    return Table("All metrics", ["score", *(METRIC_NAMES[m] for m in present)], rows)
+    heading = f"All metrics, mean of {len(result.sets)} unknown sets" if result.sets else "All metrics"
+    return Table(heading, ["score", *(METRIC_NAMES[m] for m in present)], rows, FPR_NOTE)
+
+
+def make_set_tables(result: OpenSetResult) -> list[Table]:
+    """Make a table per compared metric: one row per detector, one column per unknown set, and their mean."""
+    tables = []
+    for metric in COMPARED_METRICS if result.sets else ():
+        rows: list[list[str | float | None]] = [
+            [name, *values] for name, values in result.compare_sets(metric).items()
+        ]
+        if rows:
+            heading = f"{METRIC_NAMES[metric]}, by unknown set"
+            tables.append(Table(heading, ["score", *result.sets, "mean"], rows))
+    return tables
 
 
 def _count_outcomes(result: OpenSetResult) -> list[Outcome]:
@@ -145,11 +151,12 @@ def _choose_examples(
     result: OpenSetResult,
     recognizer: Recognizer,
     known: ImageSet,
-    unknown: ImageSet,
+    unknown: Sequence[ImageSet],
     unknown_names: Sequence[str],
 ) -> list[ExampleGroup]:
     """Choose examples with the most certain right answers and the worst mistakes."""
-    k, u, t = result.known.score, result.unknown.score, result.threshold
+    # Corrupted images, if they count as known, come after the clean ones, which are shown.
+    k, u, t = result.known.score[: len(known)], result.unknown.score, result.threshold
     wanted = [
         ("Known and accepted", "The surest of them.", True, k >= t, True),
         ("Unknown and rejected", "The surest of them.", False, u < t, False),
@@ -161,7 +168,7 @@ def _choose_examples(
         order = (k if is_known else u).argsort(descending=descending)
         picked = order[chosen[order]][:_PER_GROUP]
         if len(picked):
-            images = (known if is_known else unknown).select(picked)
+            images = known.select(picked) if is_known else _select_rows(unknown, picked)
             truths = names_of(images) if is_known else [unknown_names[i] for i in picked.tolist()]
             groups.append(
                 ExampleGroup(heading, explanation, _make_examples(recognizer, images, truths, is_known))
@@ -169,12 +176,23 @@ def _choose_examples(
     return groups
 
 
+def _select_rows(sets: Sequence[ImageSet], rows: Tensor) -> ImageSet:
+    """Return a few images by their numbers in all sets, one after the other; the sets are not copied."""
+    ends = torch.tensor([len(images) for images in sets]).cumsum(0)
+    where = torch.bucketize(rows, ends, right=True).tolist()
+    starts = [0, *ends.tolist()]
+    found = [sets[i].select([row - starts[i]]) for i, row in zip(where, rows.tolist(), strict=True)]
+    pixels = torch.cat([images.images[:] for images in found])
+    return ImageSet(pixels, torch.full((len(rows),), UNKNOWN), ())
+
+
 def _make_examples(
     recognizer: Recognizer, images: ImageSet, truths: Sequence[str], is_known: bool
 ) -> list[Example]:
     shown = recognizer.convert(images)
     answers = recognizer.predict(images)
-    heat = recognizer.heat_maps(images)
+    has_maps = bool(getattr(recognizer.network.encoder, "layer_names", {}))
+    heat = list(recognizer.heat_maps(images)) if has_maps else [None] * len(shown)
     return [
         Example(
             shown.images[i], heat[i], truths[i], name, float(answers.score[i]), name != "unknown", is_known

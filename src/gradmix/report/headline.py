@@ -28,7 +28,7 @@ def make_headline(
             "TNR@95", tnr_at_95, "of the unknown are turned away while 95\u00a0% of the known get in", 0.05
         ),
         Metric(
-            "OSCR",
+            "OSCR (= OpenAUC)",
             oscr,
             "of the known are let in and named right, averaged over all rates of unknown let in",
             0.5 / known_classes,

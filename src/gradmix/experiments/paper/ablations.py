@@ -59,7 +59,11 @@ def _declare_ablation(question: str, asked: str, options: Mapping[str, Mapping[s
         title=asked,
         paper_item="beyond the paper",
         measure="open_set",
-        columns=(Column("auroc", "AUROC"), Column("closed_set_accuracy", "accuracy"), Column("oscr", "OSCR")),
+        columns=(
+            Column("auroc", "AUROC"),
+            Column("closed_set_accuracy", "accuracy"),
+            Column("oscr", "OSCR (= OpenAUC)"),
+        ),
         benches=(CIFAR10,),
         arms=tuple(Arm(name, name, fields) for name, fields in options.items()),
         fields={} if question == "k" else {"k": 10},  # as in the paper's own ablations

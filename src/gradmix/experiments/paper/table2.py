@@ -11,7 +11,10 @@ TABLE2 = Experiment(
     title="Open-set recognition on six protocols",
     paper_item="Table 2",
     measure="open_set",
-    columns=(Column("auroc", "AUROC", group="AUROC"), Column("oscr", "OSCR", group="OSCR")),
+    columns=(
+        Column("auroc", "AUROC", group="AUROC"),
+        Column("oscr", "OSCR (= OpenAUC)", group="OSCR (= OpenAUC)"),
+    ),
     benches=(MNIST, SVHN, CIFAR10, CIFAR_10, CIFAR_50, TINY),
     arms=(
         rows.CE,

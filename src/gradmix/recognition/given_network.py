@@ -1,0 +1,76 @@
+"""A recognizer from a network that somebody else trained, without a step of training.
+
+With training images of the known classes it has all that any other model has: the index of their features,
+from which every detector can be fitted, and a threshold. Without, it has the network alone: scores that learn
+nothing can be computed, and nothing is ever rejected.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ..data import ImageSet
+from ..detection import KNN, MLS, Decision, Detector, Outputs, Threshold
+from ..errors import UserError
+from ..models.given_network import GivenNetwork
+from ..views import Normalizer
+from .calibration import set_decision
+from .enroll import check_name
+from .features import cached_extract
+from .recognizer import Gallery, Recognizer
+
+_FALSE_REJECT = 0.05  # share of the training images that the threshold rejects
+
+
+def extract_training(
+    given: GivenNetwork, normalizer: Normalizer, train: ImageSet, cache: bool = True
+) -> Outputs:
+    """Return what the network says about training images, which must have its size and channels."""
+    return cached_extract(given.network, normalizer, train, "features of the training images", use=cache)
+
+
+def make_recognizer(
+    given: GivenNetwork,
+    normalizer: Normalizer,
+    class_names: Sequence[str],
+    train: Outputs | None = None,
+    facts: dict[str, Any] | None = None,
+) -> Recognizer:
+    """Return the recognizer that decides by the largest logit, or by neighbours if there are no logits.
+
+    Its threshold rejects 5 % of the training images. The network was trained on them, so they score higher
+    than new ones, and nothing is promised. ``facts`` say where the network comes from.
+    """
+    for name in class_names:
+        check_name(name)
+    classes, index = len(class_names), KNN()
+    if train is not None:
+        index.fit(train, classes)
+    if given.network.classifier is not None:
+        detector: Detector = MLS()
+        if train is not None:
+            detector.fit(train, classes)
+    elif train is not None:
+        detector = index
+    else:
+        raise UserError(
+            "this network has no classifier, and neighbours need training images of the known classes: "
+            "give --train DIR"
+        )
+    if train is None:
+        nothing = Threshold(-math.inf, _FALSE_REJECT, 0, guaranteed=False, held_out=False)
+        decision = Decision(detector, nothing)
+    else:
+        decision = set_decision(detector, classes, train, None, _FALSE_REJECT)
+    return Recognizer(
+        given.network,
+        given.spec,
+        normalizer,
+        index,
+        decision,
+        tuple(class_names),
+        recipe=facts or {},
+        gallery=Gallery(),
+    )
