@@ -11,6 +11,7 @@ Prints a table (known = positive, per cent) and writes evaluation.json and repor
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--score",
         dest="detector",
         default="all",
-        help="some of knn, knn:sum (another normalisation), nno, msp, entropy, mls, energy, openmax, …; "
-        "or all that the model can compute (default)",
+        help="some of knn, knn:sum (another normalisation), nno, msp, mls, energy, openmax, vim, …, and sums "
+        "of them (knn+mls), with commas; or all that the model can compute (default)",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results (default: the run's)")
     parser.add_argument("--data-root", metavar="DIR", help="where data sets are (default: $GRADMIX_DATA)")
@@ -50,16 +51,19 @@ def run(args: argparse.Namespace) -> int:
     from ..report.evaluation_page import evaluation_page
     from ..training import RunFolder
     from .results import print_metrics, write_json
+    from .sources import load_trained_images
 
     folder = RunFolder.open(args.run)
     recognizer = load(args.run)
     test, facts = _load_test_images(args, recognizer, folder.facts())
     all_of_them = args.detector == "all"
-    detectors = applicable_detectors(recognizer) if all_of_them else args.detector.split(",")
+    # Called only for scores that learn from more than the model file holds.
+    train = functools.cache(lambda: load_trained_images(folder.facts(), args.run, args.data_root, recognizer))
+    detectors = applicable_detectors(recognizer, train) if all_of_them else args.detector.split(",")
     out: Path = args.out or args.run
     out.mkdir(parents=True, exist_ok=True)  # now: a folder that cannot be made shows before the work
     result = evaluate_open_set(
-        recognizer, test.known, test.unknown, detectors=detectors, cache=not args.no_cache
+        recognizer, test.known, test.unknown, train, detectors, cache=not args.no_cache
     )
     print_metrics(result)
 

@@ -15,14 +15,17 @@ _SHOWN = ("closed_set_accuracy", "auroc", "tnr_at_tpr95", "oscr", "aupr_in", "au
 
 
 def print_metrics(result: OpenSetResult) -> None:
-    """Print percentages, one row per detector."""
+    """Print percentages, one row per detector, the largest AUROC first; the model's own is marked."""
     from rich.table import Table
 
     from ..report.evaluation_page import METRIC_NAMES
 
     table = Table("score", *(METRIC_NAMES[m] for m in _SHOWN), box=None)
-    for name, values in result.metrics.items():
-        table.add_row(name, *(f"{100 * values[m]:.2f}" if m in values else "–" for m in _SHOWN))
+    own = next(iter(result.metrics))
+    # The order of equal ones is that of the file, in which the model's own comes first.
+    for name, values in sorted(result.metrics.items(), key=lambda row: -row[1]["auroc"]):
+        shown = f"{name} (own)" if name == own and len(result.metrics) > 1 else name
+        table.add_row(shown, *(f"{100 * values[m]:.2f}" if m in values else "–" for m in _SHOWN))
     print_table(table)
 
 
