@@ -57,7 +57,9 @@ def outputs_of(
 def read_outputs(given: Outputs | Array | None, parts: Mapping[str, Any] | None) -> Outputs:
     """Return ``given`` if it is Outputs, else the Outputs of the arrays."""
     if not isinstance(given, Outputs):
-        return outputs_of(given, **(parts or {}))
+        if given is not None and "features" in (parts or {}):
+            raise UserError("features are given twice")
+        return outputs_of(**({} if given is None else {"features": given}), **(parts or {}))
     if parts:
         raise UserError(f"'{next(iter(parts))}' is a part of the outputs; give outputs or arrays, not both")
     return given

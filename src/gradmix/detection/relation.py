@@ -15,8 +15,9 @@ from .learned import LearnedDetector, chunks, require_count
 from .logits import energy
 from .outputs import Outputs
 
-# Similarities of so many training images to so many queries are 8 MiB: in the processor's cache, as in bank.
-_TRAIN_AT_ONCE, _QUERIES_AT_ONCE = 4096, 512
+# Similarities of so many training images to so many queries are 2 MiB: still in the processor's cache when
+# they are raised to a power.
+_TRAIN_AT_ONCE, _QUERIES_AT_ONCE = 1024, 512
 
 
 class Relation(LearnedDetector):

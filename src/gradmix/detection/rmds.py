@@ -44,7 +44,7 @@ class RMDS(Detector):
         there = torch.bincount(labels, minlength=num_classes)
         classes = there.nonzero()[:, 0]
         between = means[classes] - mean
-        within = total - (between.T * (there[classes] / len(labels))) @ between
+        within = total - (between.T * (there[classes].double() / len(labels))) @ between
         self._learned = {
             "means": means[classes].contiguous(),
             "whiten": whitening(within),

@@ -189,7 +189,7 @@ def _load_decision(about: Values, index: KNN, state: Tensors, classes: int) -> D
 
 
 def _unshare(tensors: Tensors) -> Tensors:
-    """Copy what shares memory with another, for no file can hold that: a detector may keep the index's labels."""
+    """Copy what shares memory, which no file can hold: a detector may keep the labels of the index."""
     seen: set[int] = set()
     found = {}
     for name, value in tensors.items():
