@@ -24,8 +24,8 @@ def _arrays(outputs: Outputs) -> tuple[Rows, Rows, Rows, Rows]:
 
 
 def _softmax(f: Rows) -> Rows:
-    e: Rows = np.exp(f - f.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True)
+    e = np.exp(f - f.max(axis=-1, keepdims=True))
+    return np.asarray(e / e.sum(axis=-1, keepdims=True))
 
 
 def _energy(f: Rows) -> float:

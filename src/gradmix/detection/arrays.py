@@ -59,7 +59,8 @@ def read_outputs(given: Outputs | Array | None, parts: Mapping[str, Any] | None)
     if not isinstance(given, Outputs):
         if given is not None and "features" in (parts or {}):
             raise UserError("features are given twice")
-        return outputs_of(**({} if given is None else {"features": given}), **(parts or {}))
+        named: dict[str, Any] = {**(parts or {}), **({} if given is None else {"features": given})}
+        return outputs_of(**named)
     if parts:
         raise UserError(f"'{next(iter(parts))}' is a part of the outputs; give outputs or arrays, not both")
     return given

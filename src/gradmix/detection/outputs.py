@@ -21,7 +21,7 @@ GIVEN_BY = {
     "negative_cosines": "models trained with negprompt",
     "no_logits": "models of clipn",
     "penultimate": "all networks with the images at hand",
-    "head": "models trained with ce and the like, unless with projection: mlp",
+    "head": "models trained with ce and the like, without projection: mlp,",
 }
 
 
