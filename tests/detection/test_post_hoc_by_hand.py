@@ -73,7 +73,10 @@ def test_temperature() -> None:
     nearby = [reference.nll(f, y, best * factor) for factor in (0.9, 0.99, 1.01, 1.1)]
     assert reference.nll(f, y, best) <= min(nearby)
     sure = outputs_of(logits=np.array([[2.0, 0.0]]), labels=np.array([0]))
-    assert Temperature().fit(sure, 2, held_out=sure).temperature == pytest.approx(0.1)
+    assert Temperature().fit(sure, 2, held_out=sure).temperature == pytest.approx(1 / 25)
+    logits, labels = torch.from_numpy(f), torch.from_numpy(y)
+    assert fit_temperature(logits * 1e-3, labels) == pytest.approx(1e-3 * best)
+    assert fit_temperature(torch.ones(2, 3), torch.tensor([0, 1])) == 1.0
 
 
 def test_klm() -> None:

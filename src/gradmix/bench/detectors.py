@@ -21,12 +21,14 @@ _LOOP_IMAGES = 20  # of which the loop's time is taken
 class DetectorTime:
     """Seconds to fit and to score all test images; ``loop``: the same image by image, both together.
 
-    ``loop`` is scaled up from some images, and None where there is no such loop.
+    ``cores``: core-seconds of both, which other programs on the machine change less. ``loop`` is scaled up
+    from some images, and None where there is no such loop.
     """
 
     name: str
     fit: float
     score: float
+    cores: float
     loop: float | None
 
 
@@ -49,13 +51,13 @@ def bench_detectors(
     with progress("measuring", len(chosen)) as advance:
         for name in chosen:
             detector = make_detector(name)
-            started = time.perf_counter()
+            started, used = time.perf_counter(), time.process_time()
             detector.fit(known, classes, held_out=held_out)
             fitted = time.perf_counter()
             detector.score(queries)
-            scored = time.perf_counter()
+            scored, cores = time.perf_counter(), time.process_time() - used
             loop = _time_loop(name, known, queries) if name in LOOPS else None
-            found.append(DetectorTime(name, fitted - started, scored - fitted, loop))
+            found.append(DetectorTime(name, fitted - started, scored - fitted, cores, loop))
             advance(1, note=name)
     return found
 

@@ -215,15 +215,15 @@ def _detectors(args: argparse.Namespace) -> None:
     from ..bench.detectors import bench_detectors
 
     rows = bench_detectors(args.train, args.test, args.dim, args.classes, args.detector or ())
-    table = Table("detector", "fit s", "score s", "loop s", "x loop", box=None)
+    table = Table("detector", "fit s", "score s", "core-s", "loop s", "x loop", box=None)
     for row in rows:
         took = row.fit + row.score
         loop = ("–", "–") if row.loop is None else (f"{row.loop:.1f}", f"{took / row.loop:.3f}")
-        table.add_row(row.name, f"{row.fit:.2f}", f"{row.score:.2f}", *loop)
+        table.add_row(row.name, f"{row.fit:.2f}", f"{row.score:.2f}", f"{row.cores:.2f}", *loop)
     Console().print(table)
-    total = sum(row.fit + row.score for row in rows)
+    total, cores = sum(row.fit + row.score for row in rows), sum(row.cores for row in rows)
     sizes = f"{args.train:,} training and {args.test:,} test images of {args.dim} activations"
-    print(f"all: {total:.1f} s for {sizes}")
+    print(f"all: {total:.1f} s, {cores:.1f} core-seconds, for {sizes}")
     print("loop: the same in numpy, image by image, from a few images")
 
 

@@ -13,16 +13,17 @@ from .formula import require_classes
 from .logits import LogitDetector, msp
 from .outputs import Outputs, require_finite, require_known_labels
 
-# Held-out images that are all named right would push T to 0, where every softmax is 1.
-LOWEST, HIGHEST = 0.1, 100.0
+# In units of the mean of max f − mean f. Held-out images that are all named right would push T to 0, where
+# every softmax is 1.
+_LOWEST, _HIGHEST = 1 / 25, 100.0
 _HALVINGS = 60
 
 
 def fit_temperature(logits: Tensor, labels: Tensor) -> float:
-    """Return the T in [0.1, 100] of least mean negative log-likelihood −log softmax(f/T)_y.
+    """Return the T of least mean negative log-likelihood −log softmax(f/T)_y; logits (N, K), labels (N,).
 
-    logits (N, K), labels (N,). With β = 1/T it is convex, and its slope E[Σ_c p_c f_c − f_y] is zero there:
-    found by halving an interval of log β.
+    With β = 1/T it is convex, and its slope E[Σ_c p_c f_c − f_y] is zero there: found by halving an interval
+    of log β. T lies between 1/25 and 100 times the mean of max f − mean f, so that it scales as f does.
 
     >>> round(fit_temperature(torch.tensor([[2.0, 0.0]] * 4), torch.tensor([0, 0, 0, 1])), 4)  # 2 / log 3
     1.8205
@@ -34,8 +35,10 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     def slope(beta: Tensor) -> float:
         return float(((torch.softmax(beta * f, dim=1) * f).sum(dim=1) - right).mean())
 
-    low = torch.tensor(1 / HIGHEST, dtype=torch.float64).log()
-    high = torch.tensor(1 / LOWEST, dtype=torch.float64).log()
+    unit = -f.mean()
+    if float(unit) <= 0:  # all logits are equal: so is the softmax at every T
+        return 1.0
+    low, high = -(_HIGHEST * unit).log(), -(_LOWEST * unit).log()
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         if slope(middle.exp()) > 0:
