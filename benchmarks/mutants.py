@@ -147,8 +147,8 @@ MUTANTS: list[Mutant] = [
     ),
     *_mutants(
         "recognition/calibration.py",
-        ("source = train if held_out is None else held_out",
-         "source = train or held_out", (CALIBRATED, ENROLL)),
+        ("source = train if held_out is None else split",
+         "source = train or split", (CALIBRATED, ENROLL)),
         ("labels = known.label if per_class else None\n    held",
          "labels = source.labels if per_class else None\n    held", (CALIBRATED, ENROLL)),
         ("labels = known.label if per_class else None\n    base",
@@ -168,7 +168,7 @@ MUTANTS: list[Mutant] = [
         ("recognizer.enrolled_names if exists else (*recognizer.enrolled_names, name)",
          "(*recognizer.enrolled_names, name)", (ENROLL,)),
         ("_without(recognizer.calibration, gone)", "recognizer.calibration", (ENROLL,)),
-        ("_close_gap(held_out.labels[keep], gone)", "held_out.labels[keep]", (ENROLL,)),
+        ("_close_gap(left.labels, gone)", "left.labels", (ENROLL,)),
         ('state["lengths"] = index["lengths"][keep]', "pass", (ENROLL,)),
     ),
     *_mutants(

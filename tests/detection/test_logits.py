@@ -94,8 +94,9 @@ def test_registry_is_keyed_by_the_detectors_own_names():
     for name in DETECTORS:
         detector = make_detector(name)
         assert detector.name == name
-        assert (detector.needs == {"logits"}) == (name in [*NAMES, "openmax", "osrci"])
-        assert detector.learns == (name in ["knn", "nno", "openmax"])
+        alone = [*NAMES, "openmax", "osrci", "gen", "temperature", "klm"]
+        assert (detector.needs == {"logits"}) == (name in alone)
+        assert not detector.needs_held_out or detector.uses_held_out
 
 
 def test_outputs_of_unequal_length_are_refused():

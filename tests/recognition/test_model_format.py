@@ -69,12 +69,14 @@ def test_what_is_saved_answers_the_same_without_its_method(
     assert found.recipe["method"] == method
 
 
-OF_CLASSIFIERS = [name for name, kind in DETECTORS.items() if kind.needs <= {"features", "logits"}]
+GIVEN = {"features", "logits", "penultimate", "head"}
+OF_CLASSIFIERS = [name for name, kind in DETECTORS.items() if kind.needs <= GIVEN]
 
 
-@pytest.mark.parametrize("name", [*OF_CLASSIFIERS, "knn:sum"])
+@pytest.mark.parametrize("name", [*OF_CLASSIFIERS, "knn:sum", "knn+mls", "vim+knn:none"])
 def test_every_decision_survives_the_file(name: str, tmp_path: Path) -> None:
-    made = fit(tiny_images(12), tiny_recipe(method="ce", max_steps=2, holdout=0.25, false_reject=0.2))
+    fields = {"max_steps": 2, "holdout": 0.25, "false_reject": 0.2}
+    made = fit(tiny_images(12), tiny_recipe(method="ce", projection="none", **fields))
     chosen = made.with_detector(name)
     save(chosen, tmp_path / "m.safetensors")
     found = load(tmp_path / "m.safetensors")

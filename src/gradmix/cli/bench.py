@@ -5,6 +5,7 @@ gradmix bench step --encoder resnet18 --batch-size 32 --rounds 5
 gradmix bench methods --method arpl --method medaf
 gradmix bench quality --protocol cifar10 --minutes 10 --out bench/cifar10
 gradmix bench knn --features 1000000 --classes 1000
+gradmix bench detectors --dim 512
 gradmix bench extract --encoder resnet18
 """
 
@@ -63,6 +64,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     knn.add_argument("--rounds", type=int, default=3, help="searches of each contestant, taking turns")
     knn.add_argument("--approximate", action="store_true", help="with the approximate index, and its recall")
     knn.set_defaults(bench=_knn)
+
+    detectors = what.add_parser("detectors", help="every post-hoc detector: seconds to fit and to score")
+    detectors.add_argument("--train", type=int, default=30_000, help="training images (default 30,000)")
+    detectors.add_argument("--test", type=int, default=10_000, help="test images (default 10,000)")
+    detectors.add_argument("--dim", type=int, default=128, help="activations per image (default 128)")
+    detectors.add_argument("--classes", type=int, default=10)
+    detectors.add_argument("--detector", action="append", metavar="NAME", help="repeatable (default: all)")
+    detectors.set_defaults(bench=_detectors)
 
     extract = what.add_parser("extract", help="features of images: the network alone, extraction, the cache")
     extract.add_argument("--encoder", default="conv7_32", help="default: conv7_32")
@@ -197,6 +206,25 @@ def _knn(args: argparse.Namespace) -> None:
             f"ivf: {100 * result.recall:.2f} % of the {args.k} nearest found, "
             f"{100 * result.same_label:.2f} % of the labels are the exact ones"
         )
+
+
+def _detectors(args: argparse.Namespace) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from ..bench.detectors import bench_detectors
+
+    rows = bench_detectors(args.train, args.test, args.dim, args.classes, args.detector or ())
+    table = Table("detector", "fit s", "score s", "core-s", "loop s", "x loop", box=None)
+    for row in rows:
+        took = row.fit + row.score
+        loop = ("–", "–") if row.loop is None else (f"{row.loop:.1f}", f"{took / row.loop:.3f}")
+        table.add_row(row.name, f"{row.fit:.2f}", f"{row.score:.2f}", f"{row.cores:.2f}", *loop)
+    Console().print(table)
+    total, cores = sum(row.fit + row.score for row in rows), sum(row.cores for row in rows)
+    sizes = f"{args.train:,} training and {args.test:,} test images of {args.dim} activations"
+    print(f"all: {total:.1f} s, {cores:.1f} core-seconds, for {sizes}")
+    print("loop: the same in numpy, image by image, from a few images")
 
 
 def _extract(args: argparse.Namespace) -> None:

@@ -14,6 +14,7 @@ Prints a table (known = positive, per cent) and writes evaluation.json and repor
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -63,8 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--score",
         dest="detector",
         default="all",
-        help="some of knn, knn:sum (another normalisation), nno, msp, entropy, mls, energy, openmax, …; "
-        "or all that the model can compute (default)",
+        help="some of knn, knn:sum (another normalisation), nno, msp, mls, energy, openmax, vim, …, and sums "
+        "of them (knn+mls), with commas; or all that the model can compute (default)",
     )
     parser.add_argument(
         "--full-spectrum",
@@ -125,17 +126,22 @@ def _evaluate_run(args: argparse.Namespace, out: Path, severity: int | None) -> 
     from ..evaluation import applicable_detectors, evaluate_open_set
     from ..recognition import load
     from ..training import RunFolder
+    from .sources import load_trained_images
 
     folder = RunFolder.open(args.run)
     recognizer = load(args.run)
     images = _load_images_of_run(args, recognizer, folder.facts())
-    detectors = applicable_detectors(recognizer) if args.detector == "all" else args.detector.split(",")
+    # Called only for scores that learn from more than the model file holds.
+    train = functools.cache(lambda: load_trained_images(folder.facts(), args.run, args.data_root, recognizer))
+    named = args.detector.split(",")
+    detectors = applicable_detectors(recognizer, train) if args.detector == "all" else named
     with _make_folder(out):
         result = evaluate_open_set(
             recognizer,
             images.known,
             images.unknown,
-            detectors=detectors,
+            train,
+            detectors,
             cache=not args.no_cache,
             severity=severity,
         )

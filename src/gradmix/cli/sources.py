@@ -12,6 +12,7 @@ from ..errors import UserError
 if TYPE_CHECKING:
     from ..data import ImageFormat, ImageSet, OpenSetData, Split
     from ..recipe import Recipe
+    from ..recognition import Recognizer
 
 
 def add_split_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,6 +101,20 @@ def load_training_data(request: dict[str, Any], data_root: str | None, recipe: R
             f"{request['source']} has one class only; open-set recognition needs at least two known ones"
         )
     return images
+
+
+def load_trained_images(
+    facts: dict[str, Any], run: Path, data_root: str | None, model: Recognizer
+) -> ImageSet:
+    """Load the images that a run was trained on, without those that it held out."""
+    from ..recipe import make_recipe
+    from ..recognition import hold_out
+
+    recipe = make_recipe(model.recipe)
+    images = load_training_data(read_request(facts, run), data_root, recipe)
+    if images.class_names != model.class_names:
+        raise UserError(f"the images that {run} was trained on are of other classes now than the model knows")
+    return hold_out(model.convert(images), recipe)[0]
 
 
 def load_open_set(

@@ -1,50 +1,98 @@
 """Is this image of a known class, and of which: scores on features or logits, and the threshold."""
 
+from .arrays import outputs_of
 from .decision import UNKNOWN_NAME, Decision, Predictions, add_bias
+from .detector import Detector
+from .ensemble import Ensemble
+from .fdbd import FDBD
 from .formula import FormulaDetector
+from .gen import GEN
+from .klm import KLMatching
 from .knn import KNN, SCORE_NORMALIZATIONS, Neighbours, knn_similarity, known_score
+from .knn_distance import KNNDistance
+from .learned import LearnedDetector
 from .logits import MLS, MSP, Energy, Entropy, LogitDetector, energy, entropy, mls, msp
 from .mcm import GLMCM, MCM, CLIPNAgreeing, CLIPNCompeting, NegPrompt
+from .nci import NCI
+from .neco import NECO
 from .nno import NNO
 from .openmax import OpenMax
-from .outputs import Detector, Outputs, Scores
+from .outputs import HeadWeights, Outputs, Scores
 from .placeholder import OSRCI, Placeholder
 from .reconstruction import Reconstruction
-from .registry import AUTO, DETECTORS, detector_names, load_detector, make_detector
+from .registry import (
+    ALIASES,
+    AUTO,
+    DETECTORS,
+    detector_names,
+    load_detector,
+    make_detector,
+    make_detector_with,
+    resolve_name,
+)
+from .relation import NNGuide, Relation
+from .rmds import RMDS
 from .rotation import RotPred
+from .score_all import score_all
+from .shaping import ASH, DICE, VRA, ReAct, Scale
+from .she import SHE
+from .temperature import Temperature
 from .threshold import ClassThreshold, Threshold, calibrate, conformal_threshold
+from .vim import Residual, ViM
 
 __all__ = [
+    "ALIASES",
+    "ASH",
     "AUTO",
     "DETECTORS",
+    "DICE",
+    "FDBD",
+    "GEN",
     "GLMCM",
     "KNN",
     "MCM",
     "MLS",
     "MSP",
+    "NCI",
+    "NECO",
     "NNO",
     "OSRCI",
+    "RMDS",
     "SCORE_NORMALIZATIONS",
+    "SHE",
     "UNKNOWN_NAME",
+    "VRA",
     "CLIPNAgreeing",
     "CLIPNCompeting",
     "ClassThreshold",
     "Decision",
     "Detector",
     "Energy",
+    "Ensemble",
     "Entropy",
     "FormulaDetector",
+    "HeadWeights",
+    "KLMatching",
+    "KNNDistance",
+    "LearnedDetector",
     "LogitDetector",
+    "NNGuide",
     "NegPrompt",
     "Neighbours",
     "OpenMax",
     "Outputs",
     "Placeholder",
     "Predictions",
+    "ReAct",
     "Reconstruction",
+    "Relation",
+    "Residual",
     "RotPred",
+    "Scale",
     "Scores",
+    "Temperature",
     "Threshold",
+    "ViM",
     "add_bias",
     "calibrate",
     "conformal_threshold",
@@ -55,6 +103,10 @@ __all__ = [
     "known_score",
     "load_detector",
     "make_detector",
+    "make_detector_with",
     "mls",
     "msp",
+    "outputs_of",
+    "resolve_name",
+    "score_all",
 ]

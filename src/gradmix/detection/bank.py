@@ -133,7 +133,8 @@ class Bank:
         values = unit.new_empty((len(unit), 0))
         for first in range(0, len(self.features), step):
             stop = min(first + step, len(self.features))
-            similarity = self._similarity(unit.T, first, stop, None, tile).T
+            # Contiguous: the largest of each row are then found in half the time.
+            similarity = self._similarity(unit.T, first, stop, None, tile).T.contiguous()
             near = similarity.topk(min(top, stop - first), dim=1)
             values = torch.cat([values, near.values], dim=1)
             rows = torch.cat([rows, near.indices + first], dim=1)

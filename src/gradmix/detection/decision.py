@@ -14,8 +14,9 @@ from torch import Tensor
 
 from ..data import UNKNOWN
 from ..errors import UserError
+from .detector import Detector
 from .knn import KNN
-from .outputs import Detector, Outputs, Scores, clamp_to_finite
+from .outputs import Outputs, Scores, clamp_to_finite
 from .threshold import Threshold
 
 UNKNOWN_NAME = "unknown"  # the answer for what is of no known class

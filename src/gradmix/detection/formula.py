@@ -10,19 +10,19 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
-from .outputs import Detector, Outputs, Scores, require_finite
+from .detector import Detector
+from .outputs import Outputs, Scores, require_finite
 
 
 class FormulaDetector(Detector):
     """A formula on the parts in ``needs``; the label is the argmax of the part ``named_by`` (N, K)."""
 
-    learns: ClassVar[bool] = False
+    learns = False
     named_by: ClassVar[str] = "logits"
     _num_classes: int | None = None
 
-    def fit(self, train: Outputs, num_classes: int) -> Self:
+    def learn(self, train: Outputs, num_classes: int, held_out: Outputs | None = None) -> None:
         self._num_classes = num_classes
-        return self
 
     def class_scores(self, test: Outputs) -> Tensor:
         self.require(test)
@@ -30,7 +30,7 @@ class FormulaDetector(Detector):
         require_classes(values, self._num_classes, self.named_by)
         return values
 
-    def score(self, test: Outputs) -> Scores:
+    def score_outputs(self, test: Outputs) -> Scores:
         values = self.class_scores(test)
         parts = {name: _part(test, name) for name in self.needs - {self.named_by}}
         return Scores(self.score_parts(parts | {self.named_by: values}), values.argmax(dim=1))

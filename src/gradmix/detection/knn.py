@@ -20,7 +20,8 @@ from ..errors import UserError, choose
 from ..progress import progress
 from .approximate import ApproximateIndex
 from .bank import DEFAULT_CHUNK_BYTES, Bank, check_bank_inputs, unit_rows
-from .outputs import Detector, Outputs, Scores, require_finite, require_known_labels
+from .detector import Detector
+from .outputs import Outputs, Scores, require_finite, require_known_labels
 
 INDEXES = ("exact", "ivf")
 Normalization = Literal["shifted", "sum", "softmax", "none"]
@@ -98,13 +99,13 @@ class KNN(Detector):
         self._lengths: Tensor | None = None  # (M,) of the training features, in fit's order
         self._search: Bank | ApproximateIndex | None = None
 
-    def fit(self, train: Outputs, num_classes: int) -> Self:
+    def learn(self, train: Outputs, num_classes: int, held_out: Outputs | None = None) -> None:
         """Remember the training features (as unit vectors, class by class)."""
         require_known_labels(train, num_classes)
         self._lengths = _lengths(train.features)
-        return self._learn(_lay_out(train, num_classes, unit_rows))
+        self._search_in(_lay_out(train, num_classes, unit_rows))
 
-    def score(self, test: Outputs) -> Scores:
+    def score_outputs(self, test: Outputs) -> Scores:
         """Score and classify images that are not among the training images."""
         return self._score(len(test.features), lambda part: (self._unit(test.features[part]), None))
 
@@ -155,7 +156,7 @@ class KNN(Detector):
             other._bank, other._lengths = self._bank, self._lengths
             other._search = self._search if other.index == self.index else None
             if other._search is None:
-                other._learn(self._bank)
+                other._search_in(self._bank)
         return other
 
     def training_features(self) -> Outputs:
@@ -205,7 +206,7 @@ class KNN(Detector):
         if knn._lengths is not None and knn._lengths.shape != train.labels.shape:
             raise UserError(f"{len(train.labels)} features but {len(knn._lengths)} lengths of them")
         # Not through fit: scaling unit vectors to unit length again would move their last bit.
-        return knn._learn(_lay_out(train, num_classes, lambda unit: unit))
+        return knn._search_in(_lay_out(train, num_classes, lambda unit: unit))
 
     def _score(self, count: int, queries: Callable[[slice], tuple[Tensor, Tensor | None]]) -> Scores:
         """Score ``queries(part)``: unit features (n, d), and their rows in the bank if they are in it."""
@@ -221,7 +222,7 @@ class KNN(Detector):
                 advance(len(unit))
         return Scores(score, label)
 
-    def _learn(self, bank: Bank) -> Self:
+    def _search_in(self, bank: Bank) -> Self:
         self._bank = bank
         self._search = bank if self.index == "exact" else ApproximateIndex(bank)
         return self

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,7 +58,7 @@ def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
 class LogitDetector(FormulaDetector):
     """What the four have in common: nothing to learn, label = argmax of the logits."""
 
-    needs: ClassVar[frozenset[str]] = frozenset({"logits"})
+    needs = frozenset({"logits"})
 
     def score_parts(self, parts: Mapping[str, Tensor]) -> Tensor:
         return self.score_logits(parts["logits"])

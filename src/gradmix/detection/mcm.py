@@ -67,7 +67,7 @@ class MCM(FormulaDetector):
     """Maximum softmax of the cosines at ``temperature``."""
 
     name = "mcm"
-    needs: ClassVar[frozenset[str]] = frozenset({"cosines"})
+    needs = frozenset({"cosines"})
     named_by: ClassVar[str] = "cosines"
 
     def __init__(self, temperature: float = 1.0) -> None:
@@ -84,7 +84,7 @@ class GLMCM(FormulaDetector):
     """MCM of the image plus MCM of its best patch, both at τ = 1."""
 
     name = "gl-mcm"
-    needs: ClassVar[frozenset[str]] = frozenset({"cosines", "local_mcm"})
+    needs = frozenset({"cosines", "local_mcm"})
     named_by: ClassVar[str] = "cosines"
 
     def score_parts(self, parts: Mapping[str, Tensor]) -> Tensor:
@@ -95,7 +95,7 @@ class NegPrompt(MCM):
     """The largest share of a class's own prompt among all prompts, the negative ones included."""
 
     name = "negprompt"
-    needs: ClassVar[frozenset[str]] = frozenset({"cosines", "negative_cosines"})
+    needs = frozenset({"cosines", "negative_cosines"})
 
     def score_parts(self, parts: Mapping[str, Tensor]) -> Tensor:
         return negprompt(parts["cosines"], parts["negative_cosines"], self.temperature)
@@ -105,7 +105,7 @@ class CLIPNCompeting(FormulaDetector):
     """CLIPN, "competing to win": how much the likeliest class is preferred to its negation."""
 
     name = "clipn-ctw"
-    needs: ClassVar[frozenset[str]] = frozenset({"logits", "no_logits"})
+    needs = frozenset({"logits", "no_logits"})
 
     def score_parts(self, parts: Mapping[str, Tensor]) -> Tensor:
         return clipn_ctw(parts["logits"], parts["no_logits"])
@@ -115,7 +115,7 @@ class CLIPNAgreeing(FormulaDetector):
     """CLIPN, "agreeing to differ": one minus the probability of no class."""
 
     name = "clipn-atd"
-    needs: ClassVar[frozenset[str]] = frozenset({"logits", "no_logits"})
+    needs = frozenset({"logits", "no_logits"})
 
     def score_parts(self, parts: Mapping[str, Tensor]) -> Tensor:
         return clipn_atd(parts["logits"], parts["no_logits"])

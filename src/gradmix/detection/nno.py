@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError, choose
-from .outputs import Detector, Outputs, Scores, clamp_to_finite, require_finite, require_known_labels
+from .detector import Detector
+from .outputs import Outputs, Scores, clamp_to_finite, require_finite, require_known_labels
 
 # Directions without any variance in training must not divide by zero, nor be ignored: a test image that
 # leaves the training plane is far away. They count as this part of the mean variance.
@@ -25,7 +26,9 @@ _ROWS_AT_A_TIME = 4096  # bounds the float64 copies of the test features
 def class_means(features: Tensor, labels: Tensor, num_classes: int) -> Tensor:
     """Return μ_c (C, d) of features (M, d), labels (M,), in float64; NaN for a class without images."""
     total = torch.zeros(num_classes, features.shape[1], dtype=torch.float64, device=features.device)
-    total.index_add_(0, labels, features.double())
+    for first in range(0, len(labels), _ROWS_AT_A_TIME):
+        rows = slice(first, first + _ROWS_AT_A_TIME)
+        total.index_add_(0, labels[rows], features[rows].double())
     return total / torch.bincount(labels, minlength=num_classes)[:, None]
 
 
@@ -80,7 +83,7 @@ class NNO(Detector):
         self.shrinkage = shrinkage
         self._center: Tensor | None = None
 
-    def fit(self, train: Outputs, num_classes: int) -> Self:
+    def learn(self, train: Outputs, num_classes: int, held_out: Outputs | None = None) -> None:
         """Compute the means and the whitening matrices of the classes that have images."""
         require_known_labels(train, num_classes)
         require_finite(train.features, "features")
@@ -103,7 +106,6 @@ class NNO(Detector):
                 for c in self._classes
             ]
             self._whiten = torch.stack(own)
-        return self
 
     def graph(self, features: Tensor, logits: Tensor | None) -> tuple[Tensor, Tensor]:
         # ‖(z − μ_c) W_c‖ written out, for ONNX has no cdist.
@@ -151,7 +153,7 @@ class NNO(Detector):
         own = [torch.linalg.vector_norm((z - m) @ w, dim=1) for m, w in zip(means, self._whiten, strict=True)]
         return torch.stack(own, dim=1)
 
-    def score(self, test: Outputs) -> Scores:
+    def score_outputs(self, test: Outputs) -> Scores:
         """Return minus the distance to the closest mean, and its class."""
         require_finite(test.features, "features")
         parts = [self.distances(rows).min(dim=1) for rows in torch.split(test.features, _ROWS_AT_A_TIME)]

@@ -8,16 +8,17 @@ how unusual an image is for class c. A new image's logits are then revised by :f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from ..errors import UserError, choose
+from .detector import Detector
 from .extreme_value import LIBMR, Tails, check_shift
 from .formula import require_classes
 from .nno import class_means
-from .outputs import Detector, Outputs, Scores, clamp_to_finite, require_finite, require_known_labels
+from .outputs import Outputs, Scores, clamp_to_finite, require_finite, require_known_labels
 
 OPENMAX_DISTANCES = ("euclidean", "cosine", "eucos")
 OPENMAX_VARIANTS = ("openmax", "neal")
@@ -101,7 +102,7 @@ class OpenMax(Detector):
     """
 
     name = "openmax"
-    needs: ClassVar[frozenset[str]] = frozenset({"logits"})
+    needs = frozenset({"logits"})
 
     def __init__(
         self,
@@ -123,7 +124,7 @@ class OpenMax(Detector):
         self.shift_logits = variant == "openmax" if shift_logits is None else shift_logits
         self._tails: Tails | None = None
 
-    def fit(self, train: Outputs, num_classes: int) -> Self:
+    def learn(self, train: Outputs, num_classes: int, held_out: Outputs | None = None) -> None:
         """Compute the class means of the logits, and fit the tails of the distances to them."""
         self.require(train)
         require_known_labels(train, num_classes)
@@ -140,13 +141,12 @@ class OpenMax(Detector):
             largest = own.sort(descending=True).values[: self.tail]
             tails[c, : len(largest)], there[c, : len(largest)] = largest, True
         self._tails = Tails.fit(tails, there, self.shift)
-        return self
 
     def class_scores(self, test: Outputs) -> Tensor:
         self.require(test)
         return self._revise(self._logits(test, len(self._fitted().fitted)))[0]
 
-    def score(self, test: Outputs) -> Scores:
+    def score_outputs(self, test: Outputs) -> Scores:
         self.require(test)
         revised, unknown = self._revise(self._logits(test, len(self._fitted().fitted)))
         return Scores(self._score(revised, unknown), revised.argmax(dim=1))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -22,7 +20,36 @@ GIVEN_BY = {
     "local_mcm": "models of locoop and other CLIP methods with patches",
     "negative_cosines": "models trained with negprompt",
     "no_logits": "models of clipn",
+    "penultimate": "all networks with the images at hand",
+    "head": "models trained with ce and the like, without projection: mlp,",
 }
+
+
+@dataclass(frozen=True, eq=False)
+class HeadWeights:
+    """The linear head on the penultimate activation: f = W h + b, ``weight`` (K, d_h) and ``bias`` (K,).
+
+    >>> HeadWeights(torch.eye(2), torch.tensor([0.0, 1.0])).logits(torch.tensor([[3.0, 4.0]]))
+    tensor([[3., 5.]])
+    """
+
+    weight: Tensor
+    bias: Tensor
+
+    def __post_init__(self) -> None:
+        if self.weight.ndim != 2 or self.bias.shape != self.weight.shape[:1]:
+            raise UserError(
+                f"a head has weights (classes, dimensions) and one bias per class, not "
+                f"{tuple(self.weight.shape)} and {tuple(self.bias.shape)}"
+            )
+
+    def logits(self, h: Tensor) -> Tensor:
+        """Return W h + b (N, K) of activations (N, d_h), in their precision."""
+        return h @ self.weight.to(h.dtype).T + self.bias.to(h.dtype)
+
+    def double(self) -> HeadWeights:
+        """Return the same in float64."""
+        return HeadWeights(self.weight.double(), self.bias.double())
 
 
 @dataclass(frozen=True)
@@ -31,12 +58,16 @@ class Outputs:
 
     ``features``: (N, d), not necessarily of unit length; ``labels``: (N,) int64, -1 where unknown;
     ``logits``: (N, C), for networks that have a head; ``extra``: what else the head gives, (N, …) by name.
+    ``penultimate``: (N, d_h), what the encoder gives before any projection; it may be the very tensor of the
+    features. ``head``: the linear map from there to the logits, where there is one.
     """
 
     features: Tensor
     labels: Tensor
     logits: Tensor | None = None
     extra: Mapping[str, Tensor] = field(default_factory=dict)
+    penultimate: Tensor | None = None
+    head: HeadWeights | None = None
 
     def __post_init__(self) -> None:
         if self.features.ndim != 2:
@@ -51,20 +82,48 @@ class Outputs:
                 f"{len(self.features)} features but logits of shape {tuple(self.logits.shape)}: "
                 "one row per image is needed"
             )
+        self._check_penultimate()
         for name, values in self.extra.items():
             if len(values) != len(self.features):
                 raise UserError(f"{len(self.features)} features but {len(values)} rows of '{name}'")
 
-    def select(self, rows: Tensor) -> Outputs:
-        """Return those of some images: ``rows`` are numbers or a boolean mask."""
-        logits = None if self.logits is None else self.logits[rows]
-        extra = {name: values[rows] for name, values in self.extra.items()}
-        return Outputs(self.features[rows], self.labels[rows], logits, extra)
+    def _check_penultimate(self) -> None:
+        h = self.penultimate
+        if h is None:
+            return
+        if h.ndim != 2 or len(h) != len(self.features):
+            raise UserError(
+                f"{len(self.features)} features but penultimate activations of shape {tuple(h.shape)}: "
+                "one row per image is needed"
+            )
+        if self.head is not None and self.head.weight.shape[1] != h.shape[1]:
+            raise UserError(
+                f"penultimate activations have {h.shape[1]} dimensions, the head {self.head.weight.shape[1]}"
+            )
+
+    def select(self, rows: Tensor | slice) -> Outputs:
+        """Return those of some images: ``rows`` are numbers, a boolean mask, or a slice (no copies)."""
+        features = self.features[rows]
+        h = self.penultimate
+        return replace(
+            self,
+            features=features,
+            labels=self.labels[rows],
+            logits=None if self.logits is None else self.logits[rows],
+            extra={name: values[rows] for name, values in self.extra.items()},
+            penultimate=features if h is self.features else None if h is None else h[rows],
+        )
 
     @property
     def parts(self) -> frozenset[str]:
         """Return the names of what there is: features, logits, and the names of the extra outputs."""
-        return frozenset({"features", *self.extra, *([] if self.logits is None else ["logits"])})
+        there = {
+            "features": self.features.shape[1] > 0,
+            "logits": self.logits is not None,
+            "penultimate": self.penultimate is not None,
+            "head": self.head is not None,
+        }
+        return frozenset({*self.extra, *(name for name, given in there.items() if given)})
 
 
 @dataclass(frozen=True)
@@ -74,64 +133,6 @@ class Scores:
 
     score: Tensor
     label: Tensor
-
-
-class Detector(ABC):
-    """Learns from the training images of the known classes, then scores any others.
-
-    What it learned is plain tensors (``state``) and what it was told is JSON (``settings``), so that a model
-    file can hold both.
-    """
-
-    name: ClassVar[str]
-    needs: ClassVar[frozenset[str]] = frozenset({"features"})  # parts of the Outputs
-    learns: ClassVar[bool] = True  # False: ``fit`` reads nothing of the training images
-
-    @abstractmethod
-    def fit(self, train: Outputs, num_classes: int) -> Self:
-        """Learn from training images of the classes 0 … num_classes − 1; return the detector itself."""
-
-    @abstractmethod
-    def class_scores(self, test: Outputs) -> Tensor:
-        """Return what is compared between the classes, (N, C): the largest is the label."""
-
-    @abstractmethod
-    def score(self, test: Outputs) -> Scores:
-        """Score and name images that are not among the training images."""
-
-    def settings(self) -> dict[str, Any]:
-        """Return what ``__init__`` was given, as JSON can hold it."""
-        return {}
-
-    @abstractmethod
-    def state(self) -> dict[str, Tensor]:
-        """Return what ``fit`` learned, as plain tensors."""
-
-    @classmethod
-    @abstractmethod
-    def from_state(cls, state: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
-        """Return the detector that ``state()`` and ``settings()`` describe; it scores to the same bits."""
-
-    def graph(self, features: Tensor, logits: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Score (N,) and label (N,) in operations that ONNX has; refused where that cannot be."""
-        raise UserError(f"detector '{self.name}' cannot be written as ONNX; choose another with --detector")
-
-    def require(self, outputs: Outputs) -> None:
-        """Raise UserError if the network does not give what this detector needs."""
-        missing = sorted(self.needs - outputs.parts)
-        if not missing:
-            return
-        if missing == ["logits"]:
-            raise UserError(
-                f"detector '{self.name}' needs logits, and this network has no classifier "
-                f"({GIVEN_BY['logits']} have one); use knn or nno"
-            )
-        givers = dict.fromkeys(GIVEN_BY[name] for name in missing if name in GIVEN_BY and name != "logits")
-        who = f" ({', '.join(givers)} do)" if givers else ""
-        raise UserError(
-            f"detector '{self.name}' needs {', '.join(missing)}, which this network does not give{who}; "
-            "use knn or nno"
-        )
 
 
 def require_finite(values: Tensor, what: str) -> Tensor:

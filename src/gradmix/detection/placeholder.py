@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,7 +44,7 @@ class Placeholder(FormulaDetector):
     """The largest logit minus the largest dummy logit; ``probability``: see :func:`placeholder`."""
 
     name = "placeholder"
-    needs: ClassVar[frozenset[str]] = frozenset({"logits", "dummies"})
+    needs = frozenset({"logits", "dummies"})
 
     def __init__(self, probability: float | None = None) -> None:
         self.probability = None if probability is None else require_positive(self.name, probability)

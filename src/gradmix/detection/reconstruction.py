@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -26,7 +25,7 @@ class Reconstruction(FormulaDetector):
     """Minus the smallest error of reconstruction; the label is the classifier's, not the smallest error's."""
 
     name = "reconstruction"
-    needs: ClassVar[frozenset[str]] = frozenset({"logits", "errors"})
+    needs = frozenset({"logits", "errors"})
 
     def score_parts(self, parts: Mapping[str, Tensor]) -> Tensor:
         return reconstruction(parts["errors"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -33,7 +32,7 @@ class RotPred(FormulaDetector):
     """Certainty of the class, and of the rotation of the image turned four ways."""
 
     name = "rotpred"
-    needs: ClassVar[frozenset[str]] = frozenset({"logits", "rotation"})
+    needs = frozenset({"logits", "rotation"})
 
     def score_parts(self, parts: Mapping[str, Tensor]) -> Tensor:
         return rotpred(parts["logits"], parts["rotation"])

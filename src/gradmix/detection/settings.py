@@ -11,7 +11,7 @@ from .logits import MSP, Energy
 from .mcm import MCM, NegPrompt
 from .openmax import OpenMax
 from .placeholder import Placeholder
-from .registry import AUTO, detector_names
+from .registry import AUTO, resolve_name
 
 _SOFTMAXES = (MSP.name, Energy.name, MCM.name, NegPrompt.name)  # scores that have a temperature
 
@@ -20,7 +20,7 @@ _SOFTMAXES = (MSP.name, Energy.name, MCM.name, NegPrompt.name)  # scores that ha
 class DetectionSettings:
     """Which score, and how many known images may be rejected."""
 
-    detector: str = AUTO  # auto: the method's own; or knn, knn:sum, …, nno, msp, mls, openmax, …
+    detector: str = AUTO  # auto: the method's own; or knn, knn:sum, nno, msp, mls, vim, knn+mls, …
     k: int = 3  # nearest training images per class that are summed
     score_normalize: str = "shifted"  # shifted, sum (the paper as printed), softmax, none
     knn_index: str = "exact"  # or ivf: approximate, for very many images (needs the extra faiss)
@@ -33,7 +33,8 @@ class DetectionSettings:
     holdout: float = 0.0  # share of the training images kept back to set the threshold
 
     def __post_init__(self) -> None:
-        choose("detector", self.detector, (AUTO, *detector_names()))
+        if self.detector != AUTO:
+            object.__setattr__(self, "detector", resolve_name(self.detector))  # one name per score
         choose("score_normalize", self.score_normalize, SCORE_NORMALIZATIONS)
         choose("knn_index", self.knn_index, ("exact", "ivf"))
         OpenMax(**self._openmax())  # raises for what it cannot be

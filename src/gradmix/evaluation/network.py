@@ -66,7 +66,7 @@ def evaluate_network(
     missing = next((name for name in detectors if name.partition(":")[0] in possible), None)
     if missing is not None:
         raise UserError(f"detector '{missing}' learns from training images, and there are none: give some")
-    names = list(detectors) or applicable_detectors(recognizer)
+    names = list(detectors) or applicable_detectors(recognizer, learned)
     result = evaluate_open_set(recognizer, known, unknown, learned, names, cache, severity)
     return NetworkResult(result, recognizer, () if detectors else tuple(possible))
 

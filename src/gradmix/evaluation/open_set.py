@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from ..data import ImageSet
-from ..detection import KNN, SCORE_NORMALIZATIONS, Detector, Outputs, Scores, detector_names, make_detector
-from ..errors import UserError, choose
+from ..detection import (
+    KNN,
+    SCORE_NORMALIZATIONS,
+    Detector,
+    Outputs,
+    Scores,
+    detector_names,
+    make_detector,
+    resolve_name,
+)
+from ..errors import UserError
 from ..recognition import Recognizer
+from ..recognition.calibration import fit_detector, make_detector_for
 from .full_spectrum import add_corrupted
 from .metrics import open_set_metrics
 
+# The images, what the network says about them, or a function that loads them.
+Training = ImageSet | Outputs | Callable[[], ImageSet]
 _NO_IMAGES = Outputs(torch.empty(0, 1), torch.empty(0, dtype=torch.int64))
 
 
@@ -47,15 +60,17 @@ class OpenSetResult:
         }
 
 
-def applicable_detectors(recognizer: Recognizer) -> list[str]:
+def applicable_detectors(recognizer: Recognizer, train: Training | None = None) -> list[str]:
     """Return the names of all scores that this model can compute, its own first.
 
-    Neighbours come once by each normalization; those of the model's own settings are called ``knn``.
+    Neighbours come once by each normalization; those of the model's own settings are called ``knn``. Scores
+    that learn from more than the features that the model holds are among them if the training images are
+    given: a function that loads them is called only if the network gives what such a score needs.
     """
     own = recognizer.decision.detector.name
     others = [f"{KNN.name}:{how}" for how in SCORE_NORMALIZATIONS if how != recognizer.index.normalize]
     others += [name for name in detector_names() if ":" not in name and name != own]
-    return [own, *(name for name in others if _can_compute(recognizer, name))]
+    return [own, *(name for name in others if _can_compute(recognizer, name, train))]
 
 
 def learning_detectors(recognizer: Recognizer) -> list[str]:
@@ -73,24 +88,39 @@ def has_index(recognizer: Recognizer) -> bool:
     return True
 
 
-def _can_compute(recognizer: Recognizer, name: str) -> bool:
+def _can_compute(recognizer: Recognizer, name: str, train: Training | None) -> bool:
+    detector = make_detector(name)
+    if not detector.needs <= recognizer.parts:
+        return False
+    if detector.needs_held_out and recognizer.calibration is None:
+        return False
+    if not detector.learns:
+        return True
+    if isinstance(detector, KNN):
+        return has_index(recognizer)
     try:
-        detector = make_detector(name)
-        if not detector.learns:
-            return detector.needs <= recognizer.parts
-        if isinstance(detector, KNN):
-            return has_index(recognizer)
-        recognizer.training_outputs(detector)
+        if detector.needs <= {"features"} or not _wants_images(recognizer, detector):
+            recognizer.training_outputs(detector)
+        elif callable(train):
+            train()
+        else:
+            return train is not None
     except UserError:
         return False
     return True
+
+
+def _wants_images(recognizer: Recognizer, detector: Detector) -> bool:
+    """Return whether the detector learns from penultimate activations, and the model holds none."""
+    wanted = "penultimate" in detector.needs | detector.prefers
+    return detector.learns and wanted and not recognizer.holds_penultimate
 
 
 def evaluate_open_set(
     recognizer: Recognizer,
     known: ImageSet,
     unknown: ImageSet | Mapping[str, ImageSet],
-    train: ImageSet | Outputs | None = None,
+    train: Training | None = None,
     detectors: Sequence[str] = (),
     cache: bool = True,
     severity: int | None = None,
@@ -99,15 +129,17 @@ def evaluate_open_set(
 
     The network runs once over each set, whatever the number of detectors, and with ``cache`` not at all over
     images that it has seen before. ``knn:none`` is the model's own index with another normalization. The
-    other detectors learn from the training features that the model holds, or from ``train`` if it is given.
+    other detectors learn from the training features that the model holds, or from ``train`` if it is given;
+    a function that loads the training images is called only for detectors that the features do not suffice.
     Several ``unknown`` sets by name are scored one by one; see :class:`OpenSetResult`. With ``severity`` the
     known images under the fifteen corruptions count as known too (:mod:`.full_spectrum`).
     """
     own = recognizer.decision.detector.name
-    names = [own, *(choose("detector", name, detector_names()) for name in detectors if name != own)]
+    others = [name for name in dict.fromkeys(map(resolve_name, detectors)) if name != own]
+    scorers = {name: make_detector_for(recognizer, name) for name in others}
     on_known = recognizer.outputs(known, "features of the known test images", cache)
-    for name in names[1:]:
-        make_detector(name).require(on_known)  # now, not after the unknown images
+    for detector in scorers.values():
+        detector.require(on_known)  # now, not after the unknown images
     if severity is not None:
         on_known = add_corrupted(recognizer, known, on_known, severity)
     sets = unknown if isinstance(unknown, Mapping) else {"": unknown}
@@ -117,26 +149,35 @@ def evaluate_open_set(
         name: recognizer.outputs(images, f"features of the unknown test images {name}".rstrip(), cache)
         for name, images in sets.items()
     }
-    if isinstance(train, ImageSet):
-        train = recognizer.outputs(train, "features of the training images", cache)
-    scorers: dict[str, Detector] = {name: _fit_detector(recognizer, name, train) for name in names[1:]}
 
     of_known, threshold = recognizer.decision.margins(on_known)
     of_sets = {name: recognizer.decision.margins(found)[0] for name, found in on_unknown.items()}
     # A network that came without training images has no threshold, and no metrics that depend on one.
     at = threshold if has_threshold(recognizer) else None
     by_set: dict[str, dict[str, dict[str, float]]] = {
-        name: {own: open_set_metrics(of_known, on_known.labels, scores, at)}
-        for name, scores in of_sets.items()
+        name: {own: open_set_metrics(of_known, on_known.labels, of_set, at)}
+        for name, of_set in of_sets.items()
     }
+    source = _TrainingOutputs(recognizer, train, cache)
+    tested = [on_known, *on_unknown.values()]
+
+    @functools.cache
+    def search(number: int) -> Tensor:
+        """Find the neighbours of a tested set once, for all their normalizations."""
+        return recognizer.index.class_similarity(tested[number].features)
+
     for name, detector in scorers.items():
+        if isinstance(detector, KNN):
+            scores = [_score_neighbours(detector, search(number)) for number in range(len(tested))]
+        else:
+            _fit(recognizer, detector, source)
+            scores = [detector.score(found) for found in tested]
         # Only the model's own score has a threshold, and so metrics that depend on one.
-        known_scores = detector.score(on_known)
-        for in_set, found in on_unknown.items():
-            by_set[in_set][name] = open_set_metrics(known_scores, on_known.labels, detector.score(found))
+        for in_set, of_unknown in zip(on_unknown, scores[1:], strict=True):
+            by_set[in_set][name] = open_set_metrics(scores[0], on_known.labels, of_unknown)
     together = Scores(
-        torch.cat([scores.score for scores in of_sets.values()]),
-        torch.cat([scores.label for scores in of_sets.values()]),
+        torch.cat([of_set.score for of_set in of_sets.values()]),
+        torch.cat([of_set.label for of_set in of_sets.values()]),
     )
     metrics = _average(list(by_set.values()))
     kept = by_set if isinstance(unknown, Mapping) else {}
@@ -148,15 +189,16 @@ def has_threshold(recognizer: Recognizer) -> bool:
     return recognizer.threshold.n > 0
 
 
-def _fit_detector(recognizer: Recognizer, name: str, train: Outputs | None) -> Detector:
-    detector: Detector = make_detector(name)
-    if isinstance(detector, KNN):
-        how = {"normalize": detector.normalize} if ":" in name else {}
-        return recognizer.index.with_settings(**how)
-    if not detector.learns:
+def _fit(recognizer: Recognizer, detector: Detector, source: _TrainingOutputs) -> Detector:
+    if not (
+        detector.learns or detector.uses_held_out
+    ):  # a network of somebody else's may come without training images
         return detector.fit(_NO_IMAGES, len(recognizer.class_names))
-    source = recognizer.training_outputs(detector) if train is None else train
-    return detector.fit(source, len(recognizer.class_names))
+    return fit_detector(recognizer, detector, source.of(detector))
+
+
+def _score_neighbours(detector: KNN, similarity: Tensor) -> Scores:
+    return Scores(detector.score_similarities(similarity), similarity.argmax(dim=1))
 
 
 def _average(sets: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
@@ -170,6 +212,30 @@ def _average(sets: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, dic
         detector: {metric: sum(one[detector][metric] for one in sets) / len(sets) for metric in values}
         for detector, values in first.items()
     }
+
+
+class _TrainingOutputs:
+    """What the network says about the training images; it is asked at most once, and only if need be."""
+
+    def __init__(self, recognizer: Recognizer, train: Training | None, cache: bool) -> None:
+        self._recognizer, self._train, self._cache = recognizer, train, cache
+        self._found = train if isinstance(train, Outputs) else None
+
+    def of(self, detector: Detector) -> Outputs | None:
+        """Return the outputs for a detector; None: what the model holds will do, or is all there is."""
+        lazy = callable(self._train)
+        if self._train is None or (lazy and not _wants_images(self._recognizer, detector)):
+            return None
+        if self._found is None:
+            assert not isinstance(self._train, Outputs)
+            try:
+                images = self._train() if callable(self._train) else self._train
+            except UserError:
+                if detector.needs <= {"features"}:
+                    return None
+                raise
+            self._found = self._recognizer.outputs(images, "features of the training images", self._cache)
+        return self._found
 
 
 def accepted(scores: Scores, threshold: float) -> Tensor:

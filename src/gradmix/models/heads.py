@@ -30,6 +30,10 @@ class Head(nn.Module):
         """Return further outputs (N, …) by name, for the detectors that need them."""
         return {}
 
+    def linear(self) -> nn.Linear | None:
+        """Return the linear map that the logits are, or None if they are no such map of z."""
+        return None
+
 
 class LinearHead(nn.Linear, Head):
     """f = W z + b.
@@ -46,6 +50,9 @@ class LinearHead(nn.Linear, Head):
 
     def describe(self) -> dict[str, Any]:
         return {"kind": self.kind, "classes": self.num_classes, "bias": self.bias is not None}
+
+    def linear(self) -> nn.Linear:
+        return self
 
 
 class PointsHead(Head):
@@ -118,6 +125,9 @@ class DummiesHead(Head):
 
     def extra(self, z: Tensor) -> dict[str, Tensor]:
         return {"dummies": self.dummies(z)}
+
+    def linear(self) -> nn.Linear:
+        return self.known
 
 
 class MLPHead(Head):

@@ -23,11 +23,15 @@ PROJECTIONS = ("linear", "mlp", "none")
 
 @dataclass(frozen=True)
 class Answer:
-    """What a network says about N images: features (N, d), logits (N, K) if it has a head, and more."""
+    """What a network says about N images: features (N, d), logits (N, K) if it has a head, and more.
+
+    ``penultimate`` (N, dim): what the encoder gives, before the projection.
+    """
 
     features: Tensor
     logits: Tensor | None
     extra: dict[str, Tensor] = field(default_factory=dict)
+    penultimate: Tensor | None = None
 
 
 class Network(nn.Module):
@@ -77,11 +81,36 @@ class Network(nn.Module):
 
     def answer(self, x: Tensor) -> Answer:
         """Return all that detectors may need of images (N, C, H, W), from one pass."""
-        z = self(x)
+        h: Tensor = self.encoder(x)
+        z: Tensor = self.projection(h)
         extra = {} if self.classifier is None else self.classifier.extra(z)
         if self.probe is not None:
             extra |= self.probe(self, x, z)
-        return Answer(self.features(z), self.logits(z), extra)
+        return Answer(self.features(z), self.logits(z), extra, h)
+
+    @property
+    def features_are_penultimate(self) -> bool:
+        """Whether the features are what the encoder gives: no projection, and lengths that mean something."""
+        return isinstance(self.projection, nn.Identity) and not self.unit_features
+
+    @torch.no_grad()
+    def linear_head(self) -> tuple[Tensor, Tensor] | None:
+        """Return W (K, dim) and b (K,) on the CPU with logits = W h + b, h what the encoder gives.
+
+        Through a linear projection z = W₁h + b₁ it is exact: W = W₂W₁, b = W₂b₁ + b₂. None where the logits
+        are no linear map of h: another kind of head, or an mlp projection.
+        """
+        last = None if self.classifier is None else self.classifier.linear()
+        if last is None or not isinstance(self.projection, nn.Linear | nn.Identity):
+            return None
+        weight = last.weight.detach().cpu().double()
+        bias = (
+            torch.zeros(len(weight), dtype=torch.float64) if last.bias is None else last.bias.cpu().double()
+        )
+        if isinstance(self.projection, nn.Linear):
+            bias = bias + weight @ self.projection.bias.detach().cpu().double()
+            weight = weight @ self.projection.weight.detach().cpu().double()
+        return weight.float(), bias.float()
 
     @property
     def num_classes(self) -> int:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from ..data import ImageSet
-from ..detection import AUTO, KNN, Detector, make_detector
+from ..detection import AUTO, KNN, Detector, make_detector_with
 from ..distributed import SINGLE_PROCESS, ProcessGroup
 from ..errors import UserError
 from ..methods import METHODS
@@ -22,7 +22,7 @@ from ..training.hardware import pick_device
 from ..training.seeds import generator_for
 from ..training.session import build_method, describe_network
 from ..views import Normalizer
-from .calibration import set_decision
+from .calibration import set_decision, split_held_out
 from .enroll import check_name
 from .features import cached_extract
 from .model_file import save
@@ -101,14 +101,14 @@ def build_recognizer(
     )
     index = KNN(**d.knn_settings()).fit(outputs, classes)
     detector: Detector = make_own_detector(recipe)
+    calibration = None
+    if held_out is not None:
+        calibration = cached_extract(trained.network, trained.normalizer, held_out)
     if isinstance(detector, KNN):
         detector = index.with_settings(**detector.settings())
     else:
         detector.require(outputs)
-        detector.fit(outputs, classes)
-    calibration = None
-    if held_out is not None:
-        calibration = cached_extract(trained.network, trained.normalizer, held_out)
+        detector.fit(outputs, classes, held_out=split_held_out(detector, calibration)[0])
     decision = set_decision(detector, classes, outputs, calibration, d.false_reject)
     return Recognizer(
         trained.network,
@@ -141,7 +141,7 @@ def make_own_detector(recipe: Recipe) -> Detector:
     """Make the detector that decides, not fitted yet, with the recipe's settings."""
     name, d = own_detector_name(recipe), recipe.detection
     temperature = METHODS[recipe.method].score_temperature if d.detector == AUTO else None
-    return make_detector(name.partition(":")[0], **d.settings_of(name, temperature))
+    return make_detector_with(name, lambda part: d.settings_of(part, temperature))
 
 
 def is_frozen(recipe: Recipe) -> bool:

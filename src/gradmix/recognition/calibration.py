@@ -9,6 +9,9 @@ In order of preference:
 2. Otherwise the training images; for neighbours, each left out of its own. The network has seen them, so they
    score higher than new ones: nothing is promised, and ``Threshold.held_out`` is False.
 
+Of a score that itself learns from held-out images (``temperature``, a sum of scores), every second image of
+each class is for that, and the others set the threshold: they took no part, and the promise stands.
+
 A class enrolled later has few images, all of them in the index, and a network not trained for it: it is given
 a bias (:mod:`.class_bias`), and its images still score lower than those of trained classes. Images taken for
 it are accepted from min(t, t_own) on: t is the threshold of the trained classes, whose promise stands as it
@@ -29,6 +32,7 @@ import torch
 from torch import Tensor
 
 from ..data import ImageSet
+from ..data.open_set import rank_in_class
 from ..detection import (
     KNN,
     ClassThreshold,
@@ -38,7 +42,8 @@ from ..detection import (
     Scores,
     Threshold,
     calibrate,
-    make_detector,
+    make_detector_with,
+    resolve_name,
 )
 from ..errors import UserError
 from .class_bias import compute_class_bias, known_similarity, left_out_similarity
@@ -67,13 +72,27 @@ def set_decision(
     if isinstance(detector, KNN):
         bias = compute_class_bias(detector, held_out, enrolled) if biased else ()
         return _decide_by_neighbours(detector, classes, held_out, false_reject, per_class, enrolled, bias)
-    source = train if held_out is None else held_out
+    source = train if held_out is None else split_held_out(detector, held_out)[1]
     assert source is not None
     known = detector.score(source)
     labels = known.label if per_class else None
     held = held_out is not None
     threshold = calibrate(known.score, false_reject, labels=labels, num_classes=classes, held_out=held)
     return Decision(detector, threshold)
+
+
+def split_held_out(
+    detector: Detector, held_out: Outputs | None
+) -> tuple[Outputs, Outputs] | tuple[None, None]:
+    """Return those that the detector may learn from, and those that set its threshold."""
+    if held_out is None:
+        return None, None
+    if not detector.uses_held_out or len(held_out.labels) < 2:
+        return held_out, held_out
+    to_learn = rank_in_class(held_out.labels) % 2 == 1
+    if not bool(to_learn.any()):  # one image of each class
+        to_learn = torch.arange(len(to_learn)) % 2 == 1
+    return held_out.select(to_learn), held_out.select(~to_learn)
 
 
 def _decide_by_neighbours(
@@ -136,23 +155,39 @@ def choose_detector(recognizer: Recognizer, name: str) -> Recognizer:
 
     The detector learns from the training features that the model holds; no images are needed.
     """
+    name = resolve_name(name)
     kind, _, how = name.partition(":")
-    if kind == KNN.name:
+    if kind == KNN.name and "+" not in name:
         now = recognizer.decision.detector
         knn = recognizer.index.with_settings(**({"normalize": how} if how else {}))
         if isinstance(now, KNN) and now.settings() == knn.settings():
             return recognizer
         return _with_decision_by(recognizer, knn)
-    detector = make_detector(name)
-    if detector.name == recognizer.decision.detector.name:
+    if name == recognizer.decision.detector.name:
         return recognizer
+    detector = make_detector_for(recognizer, name)
     if recognizer.calibration is None:
         raise UserError(
             f"detector {name} needs a threshold of its own, and the model holds no held-out images to set it "
             "with; give it some: gradmix calibrate RUN --images FOLDER"
         )
-    detector.fit(recognizer.training_outputs(detector), len(recognizer.class_names))
+    fit_detector(recognizer, detector)
     return _with_decision_by(recognizer, detector)
+
+
+def make_detector_for(recognizer: Recognizer, name: str) -> Detector:
+    """Make a detector, not fitted yet; neighbours are found as the model's index finds them."""
+    index = recognizer.index.settings()
+    return make_detector_with(name, lambda part: index if part.partition(":")[0] == KNN.name else {})
+
+
+def fit_detector(recognizer: Recognizer, detector: Detector, train: Outputs | None = None) -> Detector:
+    """Fit to outputs of the training images: those given, or what the model holds of them."""
+    source = recognizer.training_outputs(detector) if train is None else train
+    held_out = None
+    if detector.uses_held_out:
+        held_out = split_held_out(detector, recognizer.held_out_outputs(detector))[0]
+    return detector.fit(source, len(recognizer.class_names), held_out=held_out)
 
 
 def _with_decision_by(

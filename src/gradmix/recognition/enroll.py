@@ -100,7 +100,8 @@ def _without(held_out: Outputs | None, gone: int) -> Outputs | None:
     if not bool(keep.any()):
         return None
     # The logits of the trained head are no longer those of the classes that are left.
-    return Outputs(held_out.features[keep], _close_gap(held_out.labels[keep], gone))
+    left = held_out.select(keep)
+    return replace(left, labels=_close_gap(left.labels, gone), logits=None, extra={}, head=None)
 
 
 def _close_gap(labels: torch.Tensor, gone: int) -> torch.Tensor:

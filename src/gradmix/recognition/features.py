@@ -12,6 +12,7 @@ import hashlib
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -20,31 +21,39 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..data import ImageSet, cache_limit, cache_root, make_room, mark_used
-from ..detection import Outputs
+from ..detection import HeadWeights, Outputs
 from ..errors import UserError
 from ..files import read_tensors, write_atomically
 from ..models import Network
 from ..progress import progress
 from ..views import Normalizer
 
-_FORMAT = 2
+_FORMAT = 3
 _SECONDS_WORTH_KEEPING = 2.0
 _EXTRA = "extra."
 
 
 @torch.no_grad()
 def extract(
-    network: Network, normalizer: Normalizer, images: ImageSet, batch_size: int = 512, what: str = "features"
+    network: Network,
+    normalizer: Normalizer,
+    images: ImageSet,
+    batch_size: int = 512,
+    what: str = "features",
+    penultimate: bool = True,
 ) -> Outputs:
     """Return what the network says about all images (features, logits and more), in order, on the CPU.
 
-    The images must have the size and channels that the network was trained with.
+    The images must have the size and channels that the network was trained with. ``penultimate``: keep what
+    the encoder gives, too, for the detectors that want it; it may be several times as large as the features.
     """
     device = next(network.parameters()).device
     was_training = network.training
     network.eval()
     features: list[Tensor] = []
     logits: list[Tensor] = []
+    activations: list[Tensor] = []
+    keep = penultimate and not network.features_are_penultimate  # else the same numbers would be held twice
     extra: dict[str, list[Tensor]] = {}
     with progress(what, len(images)) as advance:
         for first in range(0, len(images), batch_size):
@@ -55,30 +64,59 @@ def extract(
             features.append(answer.features.cpu())
             if answer.logits is not None:
                 logits.append(answer.logits.cpu())
+            if keep and answer.penultimate is not None:
+                activations.append(answer.penultimate.cpu())
             for name, values in answer.extra.items():
                 extra.setdefault(name, []).append(values.float().cpu())
             advance(len(batch))
     network.train(was_training)
     if not features:  # no images: keep the shapes
         none = torch.empty(0, network.num_classes) if network.num_classes else None
-        return Outputs(torch.empty(0, network.feature_dim), images.labels, none)
+        blank = torch.empty(0, int(network.encoder.dim)) if keep else None  # type: ignore[arg-type]
+        found = Outputs(torch.empty(0, network.feature_dim), images.labels, none, penultimate=blank)
+        return add_head(found, network) if penultimate else found
     joined = {name: torch.cat(parts) for name, parts in extra.items()}
-    return Outputs(torch.cat(features), images.labels, torch.cat(logits) if logits else None, joined)
+    h = torch.cat(activations) if activations else None
+    found = Outputs(torch.cat(features), images.labels, torch.cat(logits) if logits else None, joined, h)
+    return add_head(found, network) if penultimate else found
+
+
+def add_head(outputs: Outputs, network: Network) -> Outputs:
+    """Add the network's linear head, and the penultimate activations where they are the features."""
+    h = outputs.penultimate
+    if h is None and network.features_are_penultimate:
+        h = outputs.features
+    return replace(outputs, penultimate=h, head=head_weights(network))
+
+
+def head_weights(network: Network) -> HeadWeights | None:
+    """Return the linear head on the penultimate activations, if there is one."""
+    found = network.linear_head()
+    return None if found is None else HeadWeights(*found)
 
 
 def cached_extract(
-    network: Network, normalizer: Normalizer, images: ImageSet, what: str = "features", use: bool = True
+    network: Network,
+    normalizer: Normalizer,
+    images: ImageSet,
+    what: str = "features",
+    use: bool = True,
+    penultimate: bool = True,
 ) -> Outputs:
-    """Call :func:`extract`, or return what it returned before for this network and images (if ``use``)."""
+    """Call :func:`extract`, or return what it returned before for this network and images (if ``use``).
+
+    Without ``penultimate``, it is not kept in memory; what goes through the cache always has it.
+    """
     if not use or not len(images) or cache_limit() == 0:
-        return extract(network, normalizer, images, what=what)
+        return extract(network, normalizer, images, what=what, penultimate=penultimate)
     key = features_key(network, normalizer, images)
     if key is None:
         return extract(network, normalizer, images, what=what)
     found = _load(key, len(images))
     if found is not None:
         extra = {n.removeprefix(_EXTRA): values for n, values in found.items() if n.startswith(_EXTRA)}
-        return Outputs(found["features"], images.labels, found.get("logits"), extra)
+        h = found.get("penultimate")
+        return add_head(Outputs(found["features"], images.labels, found.get("logits"), extra, h), network)
     started = time.monotonic()
     outputs = extract(network, normalizer, images, what=what)
     if time.monotonic() - started > _SECONDS_WORTH_KEEPING:
@@ -162,6 +200,8 @@ def save_outputs(key: str, outputs: Outputs) -> None:
     tensors = {"features": outputs.features.contiguous()}
     if outputs.logits is not None:
         tensors["logits"] = outputs.logits.contiguous()
+    if outputs.penultimate is not None and outputs.penultimate is not outputs.features:
+        tensors["penultimate"] = outputs.penultimate.contiguous()
     tensors |= {_EXTRA + name: values.contiguous() for name, values in outputs.extra.items()}
     header = {"key": key, "checksum": _checksum(tensors)}
     try:

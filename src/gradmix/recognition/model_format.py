@@ -22,6 +22,7 @@ from ..errors import UserError
 from ..models import ENCODERS, Network, NetworkSpec
 from ..models.backbone import BACKBONE, Backbone, register_backbone
 from ..views import Normalizer
+from .features import add_head
 from .recognizer import Gallery, Recognizer
 
 FORMAT = 2
@@ -48,6 +49,7 @@ def pack(recognizer: Recognizer, notes: Mapping[str, Any] | None = None) -> tupl
         tensors |= {
             _CALIBRATION + k: v.contiguous() for k, v in _outputs_state(recognizer.calibration).items()
         }
+    tensors = _unshare(tensors)
     own: dict[str, Any] | None = None
     if isinstance(encoder, Backbone):
         own = {"kind": encoder.kind, "layer": encoder.layer, "before": encoder.before}
@@ -97,7 +99,7 @@ def unpack(about: Values, tensors: Tensors, module: nn.Module | None = None) -> 
         class_names,
         tuple(str(layer) for layer in about["layers"]),
         dict(about["recipe"]),
-        _load_outputs(_strip_prefix(_CALIBRATION, tensors)),
+        _load_outputs(_strip_prefix(_CALIBRATION, tensors), network),
         Gallery.from_state(_strip_prefix(_GALLERY, tensors), len(state["labels"])),
         tuple(name for name in class_names if name in about["enrolled"]),
     )
@@ -190,17 +192,32 @@ def _load_decision(about: Values, index: KNN, state: Tensors, classes: int) -> D
     return Decision(detector, _load_threshold(about["threshold"]), bias)
 
 
+def _unshare(tensors: Tensors) -> Tensors:
+    """Copy what shares memory, which no file can hold: a detector may keep the labels of the index."""
+    seen: set[int] = set()
+    found = {}
+    for name, value in tensors.items():
+        shared = value.data_ptr() in seen and value.numel() > 0
+        found[name] = value.clone() if shared else value
+        seen.add(value.data_ptr())
+    return found
+
+
 def _outputs_state(outputs: Outputs) -> Tensors:
     state = {"features": outputs.features, "labels": outputs.labels}
     if outputs.logits is not None:
         state["logits"] = outputs.logits
+    if outputs.penultimate is not None and outputs.penultimate is not outputs.features:
+        state["penultimate"] = outputs.penultimate
     return state | {_EXTRA + name: values for name, values in outputs.extra.items()}
 
 
-def _load_outputs(state: Tensors) -> Outputs | None:
+def _load_outputs(state: Tensors, network: Network) -> Outputs | None:
     if not state:
         return None
-    return Outputs(state["features"], state["labels"], state.get("logits"), _strip_prefix(_EXTRA, state))
+    extra = _strip_prefix(_EXTRA, state)
+    parts = (state["features"], state["labels"], state.get("logits"), extra, state.get("penultimate"))
+    return add_head(Outputs(*parts), network)
 
 
 def _describe_threshold(t: Threshold) -> Values:

@@ -16,7 +16,7 @@ from ..detection import KNN, Decision, Detector, Outputs, Predictions, Scores, T
 from ..errors import UserError
 from ..models import Network, NetworkSpec
 from ..views import Normalizer
-from .features import cached_extract
+from .features import add_head, cached_extract
 
 if TYPE_CHECKING:
     from .discover import Discovery
@@ -131,10 +131,19 @@ class Recognizer:
         files = [Path(path) for path in paths]
         return load_image_files(files, size=self.spec.image_size, channels=self.spec.channels)[0]
 
-    def outputs(self, images: ImageSet, what: str = "features", cache: bool = False) -> Outputs:
-        """Return the network's outputs for the images; ``cache``: from disk, if they were kept there."""
-        found = cached_extract(self.network, self.normalizer, self.convert(images), what, use=cache)
-        return found if self.logits_are_of_these_classes else replace(found, logits=None, extra={})
+    def outputs(
+        self, images: ImageSet, what: str = "features", cache: bool = False, penultimate: bool = True
+    ) -> Outputs:
+        """Return the network's outputs for the images; ``cache``: from disk, if they were kept there.
+
+        Without ``penultimate``, nothing is kept that only some detectors want.
+        """
+        found = cached_extract(
+            self.network, self.normalizer, self.convert(images), what, cache, penultimate=penultimate
+        )
+        if self.logits_are_of_these_classes:
+            return found
+        return replace(found, logits=None, extra={}, head=None)
 
     @property
     def logits_are_of_these_classes(self) -> bool:
@@ -148,6 +157,11 @@ class Recognizer:
         blank = torch.zeros((1, channels, size, size), dtype=torch.uint8)
         return self.outputs(ImageSet(blank, torch.tensor([-1]), ())).parts
 
+    @property
+    def holds_penultimate(self) -> bool:
+        """Whether the index has the penultimate activations of the training images: as their features."""
+        return self.network.features_are_penultimate and self.index.keeps_lengths
+
     def training_outputs(self, detector: Detector, to_score: bool = False) -> Outputs:
         """Return the network's outputs for the training images, from the features that the index holds.
 
@@ -157,7 +171,8 @@ class Recognizer:
         found = self.index.training_features()
         if not (detector.learns or to_score):
             return found
-        if "features" in detector.needs and not (self.index.keeps_lengths or self.network.unit_features):
+        direct = {"features", "penultimate"} & detector.needs
+        if direct and not (self.index.keeps_lengths or self.network.unit_features):
             raise UserError(
                 f"detector {detector.name} measures distances, and the index of this model, made by an "
                 "earlier version, holds directions only; use knn or mls, or train it again"
@@ -173,22 +188,33 @@ class Recognizer:
     @torch.no_grad()
     def _with_logits(self, found: Outputs, detector: Detector) -> Outputs:
         """Add logits to features that were kept without: the head is a function of the embedding."""
-        if "logits" in detector.needs and not self.logits_are_of_these_classes:
+        wants_logits = "logits" in detector.needs | detector.prefers
+        if detector.needs & {"logits", "head"} and not self.logits_are_of_these_classes:
             raise UserError(
                 f"detector {detector.name} knows only the classes the network was trained on; use knn"
             )
         head = self.network.classifier
-        if "logits" in detector.needs and found.logits is None and head is not None:
-            if self.network.unit_features:
+        wants_logits = wants_logits and found.logits is None and self.logits_are_of_these_classes
+        if wants_logits and self.network.unit_features and head is not None:
+            if "logits" in detector.needs:
                 raise UserError(f"detector {detector.name} needs logits of the training images; use knn")
+        elif wants_logits and head is not None:
             z = found.features.to(next(head.parameters()).device)
             more = {name: values.float().cpu() for name, values in head.extra(z).items()}
             found = replace(found, logits=head(z).cpu(), extra={**found.extra, **more})
+        found = add_head(found, self.network)
+        if not self.logits_are_of_these_classes:
+            found = replace(found, head=None)
         if not detector.needs <= found.parts and detector.needs <= self.parts:
             missing = ", ".join(sorted(detector.needs - found.parts))
+            way_out = (
+                f"train with --detector {detector.name}, or with projection: none, whose features it is"
+                if missing == "penultimate"
+                else "give it held-out ones: gradmix calibrate RUN --images FOLDER"
+            )
             raise UserError(
                 f"detector {detector.name} needs {missing} of each image, and of its training images the "
-                "model keeps features only; give it held-out ones: gradmix calibrate RUN --images FOLDER"
+                f"model keeps features only; {way_out}"
             )
         detector.require(found)
         return found
@@ -199,7 +225,9 @@ class Recognizer:
 
     def predict(self, images: ImageSet) -> Predictions:
         """Name the images, or call them unknown; each by itself, whatever else is among them."""
-        return self.decision.decide(self.outputs(images), self.class_names)
+        wanted = self.decision.detector.needs | self.decision.detector.prefers
+        outputs = self.outputs(images, penultimate=bool(wanted & {"penultimate", "head"}))
+        return self.decision.decide(outputs, self.class_names)
 
     def with_detector(self, name: str) -> Recognizer:
         """Return one that decides by another score, with a threshold of its own at the same rate."""

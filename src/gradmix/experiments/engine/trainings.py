@@ -20,6 +20,7 @@ from ...errors import UserError
 from ...files import read_tensors, write_atomically
 from ...recognition import Recognizer, build_recognizer, hold_out, load, save
 from ...recognition.build import make_own_detector
+from ...recognition.calibration import fit_detector
 from ...training import Recipe, RunFolder, Trained, train
 from ...training.hardware import pick_device
 from ...training.session import Watch
@@ -123,6 +124,6 @@ def replace_detection(recognizer: Recognizer, recipe: Recipe) -> Recognizer:
     if isinstance(detector, KNN):
         detector = index.with_settings(**detector.settings())
     else:
-        detector.fit(recognizer.training_outputs(detector), len(recognizer.class_names))
+        fit_detector(recognizer, detector)
     decision = Decision(detector, recognizer.threshold)
     return replace(recognizer, index=index, decision=decision, recipe=recipe.flat())
