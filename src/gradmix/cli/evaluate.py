@@ -25,8 +25,10 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UserError, choose
 from .evaluation_images import (
     EvaluationImages,
+    check_overlap,
     describe_folders,
     describe_split,
+    load_benchmark,
     load_known,
     load_unknown,
     refuse_mixed_sources,
@@ -78,6 +80,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="DIR",
         help=f"folder of the results (default: the run's; {RESULTS}/NAME here for --weights and --backbone)",
+    )
+    parser.add_argument(
+        "--skip-missing", action="store_true", help="leave out the protocol's unknown sets that are not there"
     )
     parser.add_argument("--data-root", metavar="DIR", help="where data sets are (default: $GRADMIX_DATA)")
     parser.add_argument("--no-cache", action="store_true", help="run the network though its answers are kept")
@@ -131,6 +136,7 @@ def _evaluate_run(args: argparse.Namespace, out: Path, severity: int | None) -> 
     folder = RunFolder.open(args.run)
     recognizer = load(args.run)
     images = _load_images_of_run(args, recognizer, folder.facts())
+    check_overlap(images, of_ones_own=bool(args.known))
     # Called only for scores that learn from more than the model file holds.
     train = functools.cache(lambda: load_trained_images(folder.facts(), args.run, args.data_root, recognizer))
     named = args.detector.split(",")
@@ -144,6 +150,7 @@ def _evaluate_run(args: argparse.Namespace, out: Path, severity: int | None) -> 
             detectors,
             cache=not args.no_cache,
             severity=severity,
+            groups=images.groups,
         )
     facts = folder.facts()
     about = {
@@ -169,6 +176,7 @@ def _evaluate_network(args: argparse.Namespace, out: Path, severity: int | None)
         choose("detector", name, detector_names())  # now, not after the images
     given = open_network(args)
     images = given.images
+    check_overlap(images, of_ones_own=bool(args.known))
     with _make_folder(out):
         found = evaluate_network(
             given.network,
@@ -179,6 +187,7 @@ def _evaluate_network(args: argparse.Namespace, out: Path, severity: int | None)
             detectors=detectors,
             cache=not args.no_cache,
             severity=severity,
+            groups=images.groups,
         )
     print_notes(args, given, found)
     about = {
@@ -312,12 +321,16 @@ def _load_images_of_run(
                 "give --known DIR --unknown DIR"
             )
         split, skip_bad = read_split(request), skips_bad(request)
-    data = load_open_set(split, args.data_root, wanted, skip_bad)
+    several = None if args.unknown else load_benchmark(split, wanted, args, skip_bad)
+    only_known = several is not None or bool(args.unknown)
+    data = load_open_set(split, args.data_root, wanted, skip_bad, only_known)
     if data.train.class_names != recognizer.class_names:
         raise UserError(
             f"{split.protocol} trial {split.trial} has other known classes than the run "
             f"({', '.join(data.train.class_names)} against {', '.join(recognizer.class_names)})"
         )
+    if several is not None:
+        return replace(several, known=data.test_known)
     images = EvaluationImages(data.test_known, data.test_unknown, describe_split(split), data.unknown_names)
     return replace_unknown(images, args, wanted)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,6 +33,7 @@ class EvaluationImages:
     train: ImageSet | None = None
     why_no_train: str = ""
     split: Split | None = field(default=None)
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of unknown sets: near, far, …
 
     @property
     def unknown_sets(self) -> list[ImageSet]:
@@ -103,6 +105,7 @@ def replace_unknown(
         images,
         unknown=load_unknown(args.unknown, wanted, args.data_root),
         unknown_names=(),
+        groups={},
         facts=facts | {"test": f"known of {facts['test']} against {', '.join(args.unknown)}"},
     )
 
@@ -121,13 +124,62 @@ def load_known(source: str, wanted: ImageFormat, data_root: str | None, part: st
     )
 
 
+def load_benchmark(
+    split: Split, wanted: ImageFormat, args: argparse.Namespace, skip_bad: bool = False
+) -> EvaluationImages | None:
+    """Load the named unknown sets of a protocol that has several; None of one that has not.
+
+    The known images are still to be put in. Says which sets are left out, and how the others differ from
+    those that the protocol means.
+    """
+    from ..data import BENCHMARKS, has_unknown_sets, load_unknown_sets, pool_groups
+
+    if not has_unknown_sets(split.protocol):
+        if args.skip_missing:
+            raise UserError(
+                f"--skip-missing is about protocols of several unknown sets, not {split.protocol}"
+            )
+        return None
+    sets, missing = load_unknown_sets(split.protocol, args.data_root, wanted, args.skip_missing, skip_bad)
+    sets = pool_groups(sets) if BENCHMARKS[split.protocol].pooled else sets
+    by_group: dict[str, list[str]] = {}
+    for found in sets:
+        by_group.setdefault(found.group, []).append(found.name)
+    notes = {found.name: found.note for found in sets if found.note}
+    left_out = {found.name: found.reason for found in missing}
+    for name, note in notes.items():
+        print(f"note: {name}: {note}", file=sys.stderr)
+    for name, reason in left_out.items():
+        print(f"note: left out: {name} ({reason})", file=sys.stderr)
+    facts = describe_split(split)
+    facts |= ({"notes": notes} if notes else {}) | ({"left out": left_out} if left_out else {})
+    nobody = sets[0].images.select([])
+    groups = {group: names for group, names in by_group.items() if names != [group]}
+    return EvaluationImages(nobody, {found.name: found.images for found in sets}, facts, groups=groups)
+
+
+def check_overlap(images: EvaluationImages, of_ones_own: bool) -> None:
+    """Refuse images that are known and unknown at once; in published sets, only say that there are some."""
+    from ..data import describe_identical, refuse_identical
+
+    unknown = images.unknown if isinstance(images.unknown, Mapping) else {"the unknown ones": images.unknown}
+    for name, found in unknown.items():
+        if of_ones_own:
+            refuse_identical(images.known, found, "the known ones", name)
+        else:
+            same = describe_identical(images.known, found, "the known ones", name)
+            if same:
+                print(f"note: {same}", file=sys.stderr)
+
+
 def describe_folders(args: argparse.Namespace) -> str:
     return f"{args.known} and {', '.join(args.unknown)}"
 
 
 def describe_split(split: Split) -> dict[str, Any]:
+    openness = {"openness": round(split.openness, 4)} if split.unknown else {}  # else whole sets are unknown
     return {
         "test": f"{split.protocol}, trial {split.trial} ({split.family})",
         "split": split.hash,
-        "openness": round(split.openness, 4),
+        **openness,
     }

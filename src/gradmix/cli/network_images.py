@@ -13,6 +13,7 @@ from .evaluation_images import (
     EvaluationImages,
     describe_folders,
     describe_split,
+    load_benchmark,
     load_known,
     load_unknown,
     replace_unknown,
@@ -50,7 +51,11 @@ def plan_split(args: argparse.Namespace) -> Plan:
     size = _SIZES.get(split.protocol, 32)
 
     def load(wanted: ImageFormat) -> EvaluationImages:
-        images = _load_split(get_chosen_split(args), split, args.data_root, wanted)
+        published = get_chosen_split(args)
+        several = None if args.unknown else load_benchmark(published, wanted, args)
+        images = _load_split(published, split, args.data_root, wanted, with_unknown=several is None)
+        if several is not None:
+            return replace(images, unknown=several.unknown, facts=several.facts, groups=several.groups)
         return replace_unknown(images, args, wanted)
 
     return Plan(len(split.known), ORDERS[args.class_order or "list"], "--class-order", size, load)
@@ -62,7 +67,7 @@ def order_classes(split: Split, order: str | None) -> Split:
 
 
 def _load_split(
-    published: Split, split: Split, data_root: str | None, wanted: ImageFormat
+    published: Split, split: Split, data_root: str | None, wanted: ImageFormat, with_unknown: bool
 ) -> EvaluationImages:
     """Load official test images of all classes, and training images of the known ones if they are there."""
     from ..data import load_images, names_of
@@ -74,8 +79,11 @@ def _load_split(
 
     test = load(split.known_source, "test")
     known = _require_classes(test.only([int(c) for c in split.known]), f"{split.known_source}, test")
-    foreign = test if split.unknown_source == split.known_source else load(split.unknown_source, "test")
-    unknown = foreign.only([int(c) for c in split.unknown])
+    if with_unknown:
+        foreign = test if split.unknown_source == split.known_source else load(split.unknown_source, "test")
+        unknown = foreign.only([int(c) for c in split.unknown])
+    else:
+        unknown = test.select([])
     train, why = None, ""
     try:
         everything = load(split.known_source, "train")

@@ -29,7 +29,7 @@ def print_metrics(result: OpenSetResult) -> None:
     order = sorted(result.metrics, key=lambda name: -result.metrics[name]["auroc"])
     shown_as = {own: f"{own} (own)" if len(order) > 1 else own}
     for metric in COMPARED_METRICS if result.sets else ():
-        compared = Table(METRIC_NAMES[metric], *result.sets, "mean", box=None)
+        compared = Table(METRIC_NAMES[metric], *result.columns, box=None)
         by_name = result.compare_sets(metric)
         for name, values in ((name, by_name[name]) for name in order if name in by_name):
             compared.add_row(shown_as.get(name, name), *(f"{100 * value:.2f}" for value in values))
@@ -50,4 +50,5 @@ def write_json(path: Path, result: OpenSetResult, facts: Mapping[str, Any]) -> N
     from ..files import write_text
 
     sets = {"unknown sets": result.sets} if result.sets else {}
+    sets |= {"unknown groups": result.summarize_groups()} if result.groups else {}
     write_text(path, json.dumps({"metrics": result.metrics, **sets, **facts}, indent=2) + "\n")

@@ -39,6 +39,7 @@ def evaluate_network(
     detectors: Sequence[str] = (),
     cache: bool = True,
     severity: int | None = None,
+    groups: Mapping[str, Sequence[str]] | None = None,
 ) -> NetworkResult:
     """Score a trained network on ``known`` images, labelled in the order of its logits, and ``unknown`` ones.
 
@@ -67,7 +68,7 @@ def evaluate_network(
     if missing is not None:
         raise UserError(f"detector '{missing}' learns from training images, and there are none: give some")
     names = list(detectors) or applicable_detectors(recognizer, learned)
-    result = evaluate_open_set(recognizer, known, unknown, learned, names, cache, severity)
+    result = evaluate_open_set(recognizer, known, unknown, learned, names, cache, severity, groups)
     return NetworkResult(result, recognizer, () if detectors else tuple(possible))
 
 

@@ -37,6 +37,7 @@ class OpenSetResult:
 
     Of several unknown sets: ``sets`` has the metrics of each, by its name and by detector, ``metrics`` their
     means, in which every set counts the same, and ``unknown`` the scores of all sets, one after the other.
+    ``groups`` are names of sets that are summarized together, as near and far ones.
     """
 
     metrics: dict[str, dict[str, float]]
@@ -45,19 +46,30 @@ class OpenSetResult:
     known_labels: Tensor
     threshold: float
     sets: Mapping[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def main(self) -> dict[str, float]:
         """The metrics of the model's own detector."""
         return next(iter(self.metrics.values()))
 
+    @property
+    def columns(self) -> list[str]:
+        """The headings of :meth:`compare_sets`."""
+        return [*self.sets, *self.groups, "mean"]
+
     def compare_sets(self, metric: str) -> dict[str, list[float]]:
-        """Return a metric by detector: that of each unknown set, and their mean last."""
+        """Return a metric by detector: that of each unknown set, the mean of each group, and of all sets."""
+        means = [*self.sets.values(), *self.summarize_groups().values(), self.metrics]
         return {
-            name: [*(found[name][metric] for found in self.sets.values()), means[metric]]
-            for name, means in self.metrics.items()
-            if metric in means
+            name: [found[name][metric] for found in means]
+            for name, values in self.metrics.items()
+            if metric in values
         }
+
+    def summarize_groups(self) -> dict[str, dict[str, dict[str, float]]]:
+        """Return the means over the sets of each group: metrics by group and by detector."""
+        return {group: _average([self.sets[name] for name in names]) for group, names in self.groups.items()}
 
 
 def applicable_detectors(recognizer: Recognizer, train: Training | None = None) -> list[str]:
@@ -124,6 +136,7 @@ def evaluate_open_set(
     detectors: Sequence[str] = (),
     cache: bool = True,
     severity: int | None = None,
+    groups: Mapping[str, Sequence[str]] | None = None,
 ) -> OpenSetResult:
     """Score labelled ``known`` and foreign ``unknown`` images by the model's own detector and by others.
 
@@ -131,7 +144,8 @@ def evaluate_open_set(
     images that it has seen before. ``knn:none`` is the model's own index with another normalization. The
     other detectors learn from the training features that the model holds, or from ``train`` if it is given;
     a function that loads the training images is called only for detectors that the features do not suffice.
-    Several ``unknown`` sets by name are scored one by one; see :class:`OpenSetResult`. With ``severity`` the
+    Several ``unknown`` sets by name are scored one by one, and summarized in ``groups`` of such names; see
+    :class:`OpenSetResult`. With ``severity`` the
     known images under the fifteen corruptions count as known too (:mod:`.full_spectrum`).
     """
     own = recognizer.decision.detector.name
@@ -181,7 +195,7 @@ def evaluate_open_set(
     )
     metrics = _average(list(by_set.values()))
     kept = by_set if isinstance(unknown, Mapping) else {}
-    return OpenSetResult(metrics, of_known, together, on_known.labels, threshold, kept)
+    return OpenSetResult(metrics, of_known, together, on_known.labels, threshold, kept, groups or {})
 
 
 def has_threshold(recognizer: Recognizer) -> bool:

@@ -108,7 +108,7 @@ def make_set_tables(result: OpenSetResult) -> list[Table]:
         ]
         if rows:
             heading = f"{METRIC_NAMES[metric]}, by unknown set"
-            tables.append(Table(heading, ["score", *result.sets, "mean"], rows))
+            tables.append(Table(heading, ["score", *result.columns], rows))
     return tables
 
 
