@@ -20,12 +20,12 @@ def print_metrics(result: OpenSetResult) -> None:
 
     from ..report.evaluation_page import METRIC_NAMES
 
-    table = Table("score", *(METRIC_NAMES[m] for m in _SHOWN), box=None)
+    table = Table("score", *(METRIC_NAMES[m] for m in _SHOWN), "", box=None)
     own = next(iter(result.metrics))
     # The order of equal ones is that of the file, in which the model's own comes first.
     for name, values in sorted(result.metrics.items(), key=lambda row: -row[1]["auroc"]):
-        shown = f"{name} (own)" if name == own and len(result.metrics) > 1 else name
-        table.add_row(shown, *(f"{100 * values[m]:.2f}" if m in values else "–" for m in _SHOWN))
+        shown = (f"{100 * values[m]:.2f}" if m in values else "–" for m in _SHOWN)
+        table.add_row(name, *shown, "own" if name == own else "")
     print_table(table)
 
 
