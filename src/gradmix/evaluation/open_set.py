@@ -99,8 +99,8 @@ def evaluate_open_set(
     """
     own = recognizer.decision.detector.name
     others = [name for name in dict.fromkeys(map(resolve_name, detectors)) if name != own]
-    on_known = recognizer.outputs(known, "features of the known test images", cache)
-    on_unknown = recognizer.outputs(unknown, "features of the unknown test images", cache)
+    on_known = recognizer.outputs(known, "features of the known test images", cache, penultimate=True)
+    on_unknown = recognizer.outputs(unknown, "features of the unknown test images", cache, penultimate=True)
     (of_known, threshold), (of_unknown, _) = map(recognizer.decision.margins, (on_known, on_unknown))
     metrics = {own: open_set_metrics(of_known, on_known.labels, of_unknown, threshold)}
     source = _TrainingOutputs(recognizer, train, cache)
@@ -145,7 +145,8 @@ class _TrainingOutputs:
                 if detector.needs <= {"features"}:
                     return None
                 raise
-            self._found = self._recognizer.outputs(images, "features of the training images", self._cache)
+            what = "features of the training images"
+            self._found = self._recognizer.outputs(images, what, self._cache, penultimate=True)
         return self._found
 
 
