@@ -149,7 +149,14 @@ def test_training_images_are_loaded_only_if_a_score_wants_them(
 
     with pytest.raises(UserError, match="no such folder"):
         evaluate_open_set(projected, IMAGES, unknown, gone, ["vim"])
-    assert not set(LEARN_FROM_H) & set(applicable_detectors(projected, gone))
+    tried = []
+
+    def gone_again() -> Any:
+        tried.append(1)
+        raise UserError("no such folder")
+
+    assert not set(LEARN_FROM_H) & set(applicable_detectors(projected, gone_again))
+    assert len(tried) == 1
     on_z = evaluate_open_set(projected, IMAGES, unknown, gone, ["rmds"])  # which is content with z
     assert "rmds" in on_z.metrics
 

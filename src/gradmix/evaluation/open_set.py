@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -53,10 +54,18 @@ def applicable_detectors(recognizer: Recognizer, train: Training | None = None) 
     own = recognizer.decision.detector.name
     others = [f"{KNN.name}:{how}" for how in SCORE_NORMALIZATIONS if how != recognizer.index.normalize]
     others += [name for name in detector_names() if ":" not in name and name != own]
-    return [own, *(name for name in others if _can_compute(recognizer, name, train))]
+
+    @functools.cache
+    def at_hand() -> bool:
+        try:
+            return (train() if callable(train) else train) is not None
+        except UserError:
+            return False
+
+    return [own, *(name for name in others if _can_compute(recognizer, name, at_hand))]
 
 
-def _can_compute(recognizer: Recognizer, name: str, train: Training | None) -> bool:
+def _can_compute(recognizer: Recognizer, name: str, at_hand: Callable[[], bool]) -> bool:
     detector = make_detector(name)
     if not detector.needs <= recognizer.parts:
         return False
@@ -64,13 +73,10 @@ def _can_compute(recognizer: Recognizer, name: str, train: Training | None) -> b
         return False
     if not detector.learns or isinstance(detector, KNN):
         return True
+    if not detector.needs <= {"features"} and _wants_images(recognizer, detector):
+        return at_hand()
     try:
-        if detector.needs <= {"features"} or not _wants_images(recognizer, detector):
-            recognizer.training_outputs(detector)
-        elif callable(train):
-            train()
-        else:
-            return train is not None
+        recognizer.training_outputs(detector)
     except UserError:
         return False
     return True
