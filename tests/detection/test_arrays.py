@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import numpy as np
@@ -14,10 +15,13 @@ from gradmix.detection import (
     KNN,
     MLS,
     NNO,
+    Decision,
     Ensemble,
     HeadWeights,
     Outputs,
     ReAct,
+    Scores,
+    Threshold,
     load_detector,
     make_detector,
     mls,
@@ -79,6 +83,27 @@ def test_the_parts_complete_each_other() -> None:
     assert some.head is made.head
     assert outputs_of(logits=h).parts == {"logits"}
     assert outputs_of(h).parts == {"features"}
+
+
+class OldStyle(MLS):
+    """Written before there were two doors: it overrides those that its users call."""
+
+    name = "old"
+
+    def fit(self, train: Outputs, num_classes: int, **more: object) -> OldStyle:  # type: ignore[override]
+        self._num_classes = num_classes
+        return self
+
+    def score(self, test: Outputs) -> Scores:  # type: ignore[override]
+        assert test.logits is not None
+        return Scores(-test.logits.double().amax(1), test.logits.argmax(1))
+
+
+def test_a_detector_that_overrides_fit_and_score_still_decides() -> None:
+    accept_all = Threshold(-math.inf, 0.1, 9, guaranteed=True)
+    found = Decision(OldStyle().fit(TRAIN, CLASSES), accept_all).decide(TEST)
+    assert TEST.logits is not None
+    assert torch.equal(found.score, -mls(TEST.logits))
 
 
 def test_mistakes_with_arrays_are_named() -> None:

@@ -267,7 +267,8 @@ def test_what_cannot_be_exported_is_one_line(
     fails(replace(classifier, calibration=None), "energy", "no held-out images to set it with")
     taught = classifier.with_detector("knn").enroll("cross", tiny_images(4, ("cross",)))
     fails(taught, "mls", "knows only the classes")
-    fails(contrastive, "mahalanobis", "no detector 'mahalanobis'")
+    fails(contrastive, "mahalonobis", "no detector 'mahalonobis'; did you mean 'mahalanobis'")
+    fails(classifier, "scale", "detector 'scale' cannot be written as ONNX")
     with pytest.warns(UserWarning, match="nothing is rejected"):
         odd = OpenSetClassifier("frozen", backbone=Untraceable(), overrides={"image_size": SIDE}).fit(
             tiny_images(4)

@@ -14,6 +14,7 @@ from gradmix.errors import UserError
 from gradmix.evaluation import applicable_detectors, evaluate_open_set
 from gradmix.recognition import Recognizer, cached_extract, extract, features, fit, load, save
 from gradmix.recognition.calibration import split_held_out
+from gradmix.serve.predictions import predict_batch
 from tests.training.tiny import tiny_images, tiny_recipe
 
 QUICK: dict[str, Any] = {"max_steps": 2, "holdout": 0.25, "false_reject": 0.2}
@@ -46,16 +47,16 @@ def plain() -> Recognizer:
 
 
 def test_one_pass_gives_features_logits_h_and_head(projected: Recognizer, plain: Recognizer) -> None:
-    found = projected.outputs(IMAGES)
+    found = projected.outputs(IMAGES, penultimate=True)
     assert found.parts == {"features", "logits", "penultimate", "head"}
     assert found.penultimate is not None
     assert found.head is not None
     assert found.logits is not None
     assert found.penultimate.shape[1] == projected.network.encoder.dim != found.features.shape[1]
     torch.testing.assert_close(found.head.logits(found.penultimate), found.logits, rtol=1e-4, atol=1e-4)
-    same = plain.outputs(IMAGES)
+    same = plain.outputs(IMAGES, penultimate=True)
     assert same.penultimate is same.features  # not twice
-    slim = projected.outputs(IMAGES, penultimate=False)
+    slim = projected.outputs(IMAGES)  # by its decision, mls, nothing more is wanted
     assert slim.parts == {"features", "logits"}
     assert torch.equal(slim.features, found.features)
     none = extract(
@@ -95,6 +96,11 @@ def test_a_score_of_h_decides_from_the_start(name: str, tmp_path: Path) -> None:
         made.recalibrate(0.4).threshold.value, rel=1e-5
     )
     assert evaluate_open_set(again, IMAGES, tiny_images(4, ("cross",), seed=5)).main["auroc"] >= 0
+    served = predict_batch(again, IMAGES.images)
+    assert torch.equal(served.found.score, again.predict(IMAGES).score)
+    assert [e.label for e in again.explain(IMAGES.select(torch.arange(2)))] == again.predict(IMAGES).names()[
+        :2
+    ]
 
 
 def test_what_the_model_does_not_hold_is_refused_with_the_way_out(
@@ -143,7 +149,14 @@ def test_training_images_are_loaded_only_if_a_score_wants_them(
 
     with pytest.raises(UserError, match="no such folder"):
         evaluate_open_set(projected, IMAGES, unknown, gone, ["vim"])
-    assert not set(LEARN_FROM_H) & set(applicable_detectors(projected, gone))
+    tried = []
+
+    def gone_again() -> Any:
+        tried.append(1)
+        raise UserError("no such folder")
+
+    assert not set(LEARN_FROM_H) & set(applicable_detectors(projected, gone_again))
+    assert len(tried) == 1
     on_z = evaluate_open_set(projected, IMAGES, unknown, gone, ["rmds"])  # which is content with z
     assert "rmds" in on_z.metrics
 
@@ -159,7 +172,7 @@ def test_the_same_whether_from_the_model_or_from_the_images(plain: Recognizer) -
     for name in names:
         detector = plain.with_detector(name).decision.detector
         direct = make_detector(name).fit(plain.training_outputs(make_detector(name)), 3)
-        outputs = plain.outputs(unknown)
+        outputs = plain.outputs(unknown, penultimate=True)
         torch.testing.assert_close(detector.score(outputs).score, direct.score(outputs).score)
     assert len(to_train.labels) == 27
 
@@ -219,7 +232,7 @@ def test_a_forgotten_class_takes_its_part_of_h_along(plain: Recognizer) -> None:
     assert left.calibration.penultimate is not None
     assert left.calibration.head is None
     assert len(left.calibration.penultimate) == 6
-    assert "head" not in left.outputs(IMAGES).parts
+    assert "head" not in left.outputs(IMAGES, penultimate=True).parts
     assert {"rmds", "knn_distance", "neco"} <= set(applicable_detectors(left))
     with pytest.raises(UserError, match="knows only the classes the network was trained on"):
         left.with_detector("ash")

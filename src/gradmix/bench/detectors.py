@@ -14,7 +14,8 @@ from ..progress import progress
 from ..training.seeds import generator_for
 from .detector_loops import LOOPS
 
-_LOOP_IMAGES = 20  # of which the loop's time is taken
+_LOOP_IMAGES = (20, 1000)  # of which the loop's time is taken: the second where the first take no time
+_SHORTEST = 0.2
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,13 @@ def _time_loop(name: str, known: Outputs, queries: Outputs) -> float:
         LOOPS[name](known, queries.select(slice(0, images)))
         return time.perf_counter() - started
 
-    once, some = seconds(1), min(_LOOP_IMAGES, len(queries.features) - 1)
-    each = max(0.0, seconds(1 + some) - once) / some if some else 0.0
-    return once + each * (len(queries.features) - 1)
+    once, others, each = seconds(1), len(queries.features) - 1, 0.0
+    for some in (min(images, others) for images in _LOOP_IMAGES):
+        more = max(0.0, seconds(1 + some) - once)
+        each = more / max(1, some)
+        if more > _SHORTEST:
+            break
+    return once + each * others
 
 
 def make_problem(train: int, test: int, dim: int, classes: int) -> tuple[Outputs, Outputs]:

@@ -27,22 +27,21 @@ def print_metrics(result: OpenSetResult) -> None:
     own = next(iter(result.metrics))
     # The order of equal ones is that of the file, in which the model's own comes first.
     order = sorted(result.metrics, key=lambda name: -result.metrics[name]["auroc"])
-    shown_as = {own: f"{own} (own)" if len(order) > 1 else own}
     for metric in COMPARED_METRICS if result.sets else ():
         compared = Table(METRIC_NAMES[metric], *result.columns, box=None)
         by_name = result.compare_sets(metric)
         for name, values in ((name, by_name[name]) for name in order if name in by_name):
-            compared.add_row(shown_as.get(name, name), *(f"{100 * value:.2f}" for value in values))
+            compared.add_row(name, *(f"{100 * value:.2f}" for value in values))
         if compared.row_count:
             print_table(compared)
             print()
     shown = [metric for metric in METRIC_NAMES if metric not in _LEFT_OUT]
     heading = f"score, mean of {len(result.sets)} sets" if result.sets else "score"
-    table = Table(heading, *(METRIC_NAMES[m] for m in shown), box=None)
+    table = Table(heading, *(METRIC_NAMES[m] for m in shown), "", box=None)
     for name in order:
         found = result.metrics[name]
         row = [f"{100 * found[m]:.2f}" if m in found else "–" for m in shown]
-        table.add_row(shown_as.get(name, name), *row)
+        table.add_row(name, *row, "own" if name == own else "")
     print_table(table)
 
 

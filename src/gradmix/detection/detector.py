@@ -59,7 +59,9 @@ class Detector(ABC):
 
         ``score(outputs)``, or arrays: ``score(features)``, and by name what else the detector needs.
         """
-        return self.score_outputs(read_outputs(test, parts))
+        if not isinstance(test, Outputs) or parts:
+            test = read_outputs(test, parts)
+        return self.score_outputs(test)
 
     def learn(self, train: Outputs, num_classes: int, held_out: Outputs | None = None) -> None:
         """Learn from training images of the classes 0 … num_classes − 1, and maybe from held-out ones."""

@@ -38,7 +38,9 @@ class Relation(LearnedDetector):
     def learn_from(self, train: Outputs, num_classes: int) -> None:
         assert train.penultimate is not None
         assert train.logits is not None
-        self.unit = torch.cat([unit_rows(train.penultimate[part]) for part in chunks(len(train.labels))])
+        self.unit = torch.empty_like(train.penultimate, dtype=torch.float32)
+        for part in chunks(len(self.unit)):
+            self.unit[part] = unit_rows(train.penultimate[part])
         self.probabilities = torch.softmax(train.logits.float(), dim=1)
 
     def score_rows(self, rows: Outputs) -> Tensor:

@@ -28,7 +28,8 @@ class SHE(LearnedDetector):
         assert train.logits is not None
         h, labels = train.penultimate, train.labels
         right = train.logits.argmax(dim=1) == labels
-        stored = class_means(h[right], labels[right], num_classes)
+        # Those named wrong are a class of their own for the moment, which copies no activations.
+        stored = class_means(h, labels.where(right, num_classes), num_classes + 1)[:num_classes]
         for fallback in (class_means(h, labels, num_classes), mean_of_rows(h)[None].expand_as(stored)):
             stored = stored.where(stored.isfinite().all(dim=1, keepdim=True), fallback)
         self.stored = stored.contiguous()

@@ -58,7 +58,7 @@ def add_corrupted(
                 rows = slice(first, min(first + _IMAGES_AT_ONCE, len(ready)))
                 changed = corrupt(ready.images[rows], name, severity, _SEED, pictures, first)
                 part = ImageSet(changed, ready.labels[rows], ready.class_names)
-                found.append(recognizer.outputs(part))
+                found.append(recognizer.outputs(part, penultimate=True))
                 advance(len(part), note=name)
     return join_outputs(found)
 

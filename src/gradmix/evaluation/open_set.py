@@ -82,7 +82,15 @@ def applicable_detectors(recognizer: Recognizer, train: Training | None = None) 
     own = recognizer.decision.detector.name
     others = [f"{KNN.name}:{how}" for how in SCORE_NORMALIZATIONS if how != recognizer.index.normalize]
     others += [name for name in detector_names() if ":" not in name and name != own]
-    return [own, *(name for name in others if _can_compute(recognizer, name, train))]
+
+    @functools.cache
+    def at_hand() -> bool:
+        try:
+            return (train() if callable(train) else train) is not None
+        except UserError:
+            return False
+
+    return [own, *(name for name in others if _can_compute(recognizer, name, at_hand))]
 
 
 def learning_detectors(recognizer: Recognizer) -> list[str]:
@@ -100,7 +108,7 @@ def has_index(recognizer: Recognizer) -> bool:
     return True
 
 
-def _can_compute(recognizer: Recognizer, name: str, train: Training | None) -> bool:
+def _can_compute(recognizer: Recognizer, name: str, at_hand: Callable[[], bool]) -> bool:
     detector = make_detector(name)
     if not detector.needs <= recognizer.parts:
         return False
@@ -110,13 +118,10 @@ def _can_compute(recognizer: Recognizer, name: str, train: Training | None) -> b
         return True
     if isinstance(detector, KNN):
         return has_index(recognizer)
+    if not detector.needs <= {"features"} and _wants_images(recognizer, detector):
+        return at_hand()
     try:
-        if detector.needs <= {"features"} or not _wants_images(recognizer, detector):
-            recognizer.training_outputs(detector)
-        elif callable(train):
-            train()
-        else:
-            return train is not None
+        recognizer.training_outputs(detector)
     except UserError:
         return False
     return True
@@ -151,7 +156,7 @@ def evaluate_open_set(
     own = recognizer.decision.detector.name
     others = [name for name in dict.fromkeys(map(resolve_name, detectors)) if name != own]
     scorers = {name: make_detector_for(recognizer, name) for name in others}
-    on_known = recognizer.outputs(known, "features of the known test images", cache)
+    on_known = recognizer.outputs(known, "features of the known test images", cache, True)
     for detector in scorers.values():
         detector.require(on_known)  # now, not after the unknown images
     if severity is not None:
@@ -160,7 +165,7 @@ def evaluate_open_set(
     if not sets:
         raise UserError("give at least one set of unknown images")
     on_unknown = {
-        name: recognizer.outputs(images, f"features of the unknown test images {name}".rstrip(), cache)
+        name: recognizer.outputs(images, f"features of the unknown test images {name}".rstrip(), cache, True)
         for name, images in sets.items()
     }
 
@@ -204,9 +209,7 @@ def has_threshold(recognizer: Recognizer) -> bool:
 
 
 def _fit(recognizer: Recognizer, detector: Detector, source: _TrainingOutputs) -> Detector:
-    if not (
-        detector.learns or detector.uses_held_out
-    ):  # a network of somebody else's may come without training images
+    if not (detector.learns or detector.uses_held_out):  # and there may be no training images
         return detector.fit(_NO_IMAGES, len(recognizer.class_names))
     return fit_detector(recognizer, detector, source.of(detector))
 
@@ -248,7 +251,8 @@ class _TrainingOutputs:
                 if detector.needs <= {"features"}:
                     return None
                 raise
-            self._found = self._recognizer.outputs(images, "features of the training images", self._cache)
+            what = "features of the training images"
+            self._found = self._recognizer.outputs(images, what, self._cache, penultimate=True)
         return self._found
 
 

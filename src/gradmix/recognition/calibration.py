@@ -242,7 +242,7 @@ def calibrate_on(
         raise UserError(
             "calibration needs images of known classes, each with its class; sort them in folders"
         )
-    outputs = recognizer.outputs(images, "features of the calibration images")
+    outputs = recognizer.outputs(images, "features of the calibration images", penultimate=True)
     label_of = torch.tensor([recognizer.class_names.index(name) for name in images.class_names])
     seen = recognizer.index.neighbours(outputs.features, 1).similarity[:, 0] >= _SAME_IMAGE
     if bool(seen.any()):

@@ -132,12 +132,19 @@ class Recognizer:
         return load_image_files(files, size=self.spec.image_size, channels=self.spec.channels)[0]
 
     def outputs(
-        self, images: ImageSet, what: str = "features", cache: bool = False, penultimate: bool = True
+        self,
+        images: ImageSet,
+        what: str = "features",
+        cache: bool = False,
+        penultimate: bool | None = None,
     ) -> Outputs:
         """Return the network's outputs for the images; ``cache``: from disk, if they were kept there.
 
-        Without ``penultimate``, nothing is kept that only some detectors want.
+        ``penultimate``: with the penultimate activations and the head; None: if the decision wants them.
         """
+        if penultimate is None:
+            detector = self.decision.detector
+            penultimate = bool({"penultimate", "head"} & (detector.needs | detector.prefers))
         found = cached_extract(
             self.network, self.normalizer, self.convert(images), what, cache, penultimate=penultimate
         )
@@ -155,7 +162,7 @@ class Recognizer:
         """The names of what the network gives for an image, for detectors to need: a blank image tells."""
         size, channels = self.spec.image_size, self.spec.channels
         blank = torch.zeros((1, channels, size, size), dtype=torch.uint8)
-        return self.outputs(ImageSet(blank, torch.tensor([-1]), ())).parts
+        return self.outputs(ImageSet(blank, torch.tensor([-1]), ()), penultimate=True).parts
 
     @property
     def holds_penultimate(self) -> bool:
@@ -225,9 +232,7 @@ class Recognizer:
 
     def predict(self, images: ImageSet) -> Predictions:
         """Name the images, or call them unknown; each by itself, whatever else is among them."""
-        wanted = self.decision.detector.needs | self.decision.detector.prefers
-        outputs = self.outputs(images, penultimate=bool(wanted & {"penultimate", "head"}))
-        return self.decision.decide(outputs, self.class_names)
+        return self.decision.decide(self.outputs(images), self.class_names)
 
     def with_detector(self, name: str) -> Recognizer:
         """Return one that decides by another score, with a threshold of its own at the same rate."""
