@@ -165,11 +165,7 @@ def test_full_spectrum_and_several_unknown_sets(
     found = json.loads((tmp_path / "evaluations" / "w" / "evaluation.json").read_text())
     both = [found["unknown sets"][name]["mls"]["auroc"] for name in ("crosses", "disc")]
     assert found["metrics"]["mls"]["auroc"] == pytest.approx(sum(both) / 2)
-    assert row.split() == [
-        "mls",
-        "(own)",
-        *(f"{100 * v:.2f}" for v in (*both, found["metrics"]["mls"]["auroc"])),
-    ]
+    assert row.split() == ["mls", *(f"{100 * v:.2f}" for v in (*both, found["metrics"]["mls"]["auroc"]))]
     assert found["unknown test images"] == {"crosses": 3, "disc": 3}
     assert found["full spectrum"].endswith("at severity 1: all known")
     assert "FPR@95 unknown" in out
