@@ -215,7 +215,7 @@ class Recognizer:
         if not detector.needs <= found.parts and detector.needs <= self.parts:
             missing = ", ".join(sorted(detector.needs - found.parts))
             way_out = (
-                f"train with --detector {detector.name}, or with projection: none, whose features it is"
+                f"train with --detector {detector.name}, or with projection: none, where both are one"
                 if missing == "penultimate"
                 else "give it held-out ones: gradmix calibrate RUN --images FOLDER"
             )
