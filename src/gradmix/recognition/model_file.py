@@ -76,9 +76,11 @@ def load_with_notes(path: str | Path, backbone: nn.Module | None = None) -> tupl
 
 def model_path(path: str | Path) -> Path:
     """Return the model's file, given itself or the folder that holds it; fetch one on the Hub."""
+    here = Path(path)
+    if here.exists():
+        return here / MODEL_FILE if here.is_dir() else here
     address = parse_hub_address(path)
-    path = Path(path) if address is None else fetch(address)
-    return path / MODEL_FILE if path.is_dir() else path
+    return here if address is None else fetch(address)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
