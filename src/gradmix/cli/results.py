@@ -41,7 +41,7 @@ def print_metrics(result: OpenSetResult) -> None:
     for name in order:
         found = result.metrics[name]
         row = [f"{100 * found[m]:.2f}" if m in found else "–" for m in shown]
-        table.add_row(name, *row, "own" if name == own else "")
+        table.add_row(name, *row, "own" if name == own and len(order) > 1 else "")
     print_table(table)
 
 
