@@ -96,7 +96,14 @@ def test_several_unknown_sets_have_a_column_each_and_their_mean(recognizer: Reco
     assert mean == pytest.approx((near + far) / 2)
     assert (of_known.heading[:12], of_unknown.heading[:14]) == ("FPR@95 known", "FPR@95 unknown")
     html = render(evaluation_page(result, recognizer, known, list(sets.values()), [], "t", "s", {}))
-    for text in ("AUROC, by unknown set", "near", "far", "mean of 2 unknown sets", "OSCR (= OpenAUC)"):
+    for text in (
+        "AUROC, by unknown set",
+        "near",
+        "far",
+        "mean of 2 unknown sets",
+        "OSCR (= OpenAUC)",
+        "All unknown images",
+    ):
         assert text in html
     assert make_set_tables(evaluate_open_set(recognizer, known, crosses)) == []
 

@@ -20,6 +20,7 @@ from .page import ExampleGroup, Figure, Outcome, Page, Table
 from .pictures import Example
 
 _PER_GROUP = 8
+_ALL_SETS = "All unknown images together; the numbers above are means over the unknown sets."
 
 
 def evaluation_page(
@@ -50,7 +51,9 @@ def evaluation_page(
             "Known images should lie to the right of the threshold, unknown ones to the left.",
             "Histogram of the scores of known and unknown test images",
         ),
-        Figure("ROC", draw_roc(fpr, tpr, area), "", f"ROC curve, area {area:.3f}"),
+        Figure(
+            "ROC", draw_roc(fpr, tpr, area), _ALL_SETS if result.sets else "", f"ROC curve, area {area:.3f}"
+        ),
         Figure(
             "Who is taken for whom",
             draw_confusion(
