@@ -61,9 +61,9 @@ def touched(words: list[str]) -> tuple[set[str], set[str]]:
 
 
 def importing(frame: FrameType | None) -> bool:
-    """Whether a module body is being run further up the stack, below the command itself."""
-    while frame is not None:
-        if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") != "__main__":
+    """Whether a module body is being run further up the stack, below :func:`touched`."""
+    while frame is not None and frame.f_code is not touched.__code__:
+        if frame.f_code.co_name == "<module>":
             return True
         frame = frame.f_back
     return False

@@ -138,9 +138,6 @@ MUTANTS: list[Mutant] = [
         ("self.threshold[rows])", "self.threshold)", (DECISION,)),
         ("clamp_to_finite(margin)", "margin", (DECISION,)),
         ("return scores, self.threshold.value", "return scores, 0.0", (DECISION,)),
-    ),
-    *_mutants(
-        "detection/threshold.py",
         ("_of_class(scores[labels == c], false_reject, overall.value)",
          "_of_class(scores[labels == c], false_reject, -math.inf)", (THRESHOLD,)),
         ("float(scores.std(correction=0))", "0.0", (THRESHOLD,)),

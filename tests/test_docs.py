@@ -63,8 +63,10 @@ BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The folders that the pages speak of, full of coloured shapes, and trainings of a second."""
     rng = np.random.default_rng(0)
-    for folder, each in [(f"photos/{kind}", 12) for kind in CLASSES] + [("new", 4), ("otters", 3)]:
-        kind = folder.partition("/")[2] or "cross"
+    folders = [(f"photos/{kind}", 12) for kind in CLASSES] + [("new", 4), ("otters", 3)]
+    folders += [("test/unknown", 4), ("test/strangers", 4), *((f"test/known/{kind}", 4) for kind in CLASSES)]
+    for folder, each in folders:
+        kind = Path(folder).name if Path(folder).name in CLASSES else "cross"
         (tmp_path / folder).mkdir(parents=True)
         for i in range(each):
             Image.fromarray(shape_image(kind, rng)).save(tmp_path / folder / f"{i}.png")
@@ -72,9 +74,11 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     def tiny(values: Any) -> Any:
         method = str(values.get("method", "gradmix"))
         small = {name: value for name, value in FIELDS.items() if name in field_names(method)}
-        return make_recipe({**values, **small, "holdout": values.get("holdout", 0.0), "false_reject": 0.4})
+        return make_recipe(
+            {**values, **small, "holdout": values.get("holdout", 0.0), "false_reject": 0.4, "init": ""}
+        )
 
-    monkeypatch.setattr("gradmix.estimator.make_recipe", tiny)
+    monkeypatch.setattr("gradmix.estimator.parameters.make_recipe", tiny)
     monkeypatch.setenv("GRADMIX_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     registered = dict(DETECTORS)  # a page may add its own

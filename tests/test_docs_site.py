@@ -48,7 +48,9 @@ def test_what_mkdocs_is_given(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built as ``make docs`` does; a warning would have ended it."""
+    """Built as ``make docs`` does, or has done ($GRADMIX_SITE); a warning would have ended it."""
+    if given := os.environ.get("GRADMIX_SITE"):
+        return Path(given)
     folder = tmp_path_factory.mktemp("docs") / "site"
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}

@@ -7,6 +7,7 @@ every row, and must pass them all but those listed with their reasons.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,13 @@ from sklearn.utils.validation import validate_data
 from gradmix import OpenSetClassifier
 from gradmix.data import ImageSet
 
-_ONE_COLUMN = (
-    "expects of decision_function one column a class, or of two classes the sign to choose between them; "
-    "ours says known or unknown, one value an image"
+_ONE_COLUMN_MORE = (
+    "expects a column per class of y, or of two classes one in all; here there is one more, for unknown"
 )
 LEFT_OUT = {
-    "check_classifiers_train": _ONE_COLUMN,
-    "check_classifiers_classes": _ONE_COLUMN,
-    "check_decision_proba_consistency": _ONE_COLUMN,
+    "check_classifiers_train": _ONE_COLUMN_MORE,
+    "check_classifiers_classes": _ONE_COLUMN_MORE,
+    "check_decision_proba_consistency": _ONE_COLUMN_MORE,
     "check_methods_subset_invariance": "wants 1e-7; convolutions round differently in other batches",
 }
 
@@ -53,9 +53,10 @@ class Rows(OpenSetClassifier):
         small = {"image_size": 8, "channels": 1, "encoder": "resnet8_16", "normalize": "half"}
         return {"holdout": 0.0, "k": 1} | small | super()._recipe_fields()
 
-    def _read_images(self, X: Any) -> ImageSet:
+    def _read_parts(self, X: Any, count: int | None = None) -> Iterator[ImageSet]:
         self._check_fitted()
-        return super()._read_images(stripes(validate_data(self, X, reset=False)))
+        rows = stripes(validate_data(self, X, reset=False))
+        return super()._read_parts(rows, len(rows))
 
 
 def stripes(rows: NDArray[np.float64]) -> NDArray[np.uint8]:

@@ -53,8 +53,16 @@ def check_repo(repo: str) -> str:
     return repo
 
 
-def fetch(address: HubAddress) -> Path:
-    """Return the path of the weights in the Hub's cache folder; download them if they are not there."""
+def fetch(address: HubAddress, name: str = MODEL_FILE) -> Path:
+    """Return the path of a file in the Hub's cache folder; download it if it is not there."""
+    found = fetch_if_there(address, name)
+    if found is None:
+        raise UserError(f"{address} has no {name}")
+    return found
+
+
+def fetch_if_there(address: HubAddress, name: str) -> Path | None:
+    """Do what :func:`fetch` does; return None if the repository has no such file."""
     try:
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import (
@@ -67,7 +75,7 @@ def fetch(address: HubAddress) -> Path:
         raise UserError(NEEDS) from None
     try:
         with quiet_client():
-            return Path(hf_hub_download(address.repo, MODEL_FILE, revision=address.revision))
+            return Path(hf_hub_download(address.repo, name, revision=address.revision))
     except RepositoryNotFoundError as error:
         raise UserError(
             f"the Hub has no {address.repo}, or not for you; if it is private, log in with: hf auth login"
@@ -76,8 +84,8 @@ def fetch(address: HubAddress) -> Path:
         raise UserError(f"{address.repo} has no revision '{address.revision}'") from error
     except LocalEntryNotFoundError as error:
         raise UserError(f"{address} is not in the Hub's cache folder, and the Hub is out of reach") from error
-    except EntryNotFoundError as error:
-        raise UserError(f"{address} has no {MODEL_FILE}") from error
+    except EntryNotFoundError:
+        return None
     except Exception as error:  # errors of the network and of the system, each of its own kind
         raise UserError(f"could not fetch {address} ({first_line(error)})") from error
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's mallopt: M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
+_MIB = 2**20
 
 
 def count_cores() -> int:
@@ -25,3 +31,25 @@ def memory_bytes() -> int:
         except (OSError, ValueError):  # no container, or "max"
             continue
     return total
+
+
+@contextmanager
+def reuse_freed_memory() -> Iterator[None]:
+    """Keep large buffers that are freed for the next ones; afterwards give the memory back.
+
+    glibc asks the kernel anew for every buffer above 32 MB, which clears it page by page: a fifth of the time
+    of a training step on 512 images. Where the C library is another one, nothing is done.
+    """
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if libc is None or not hasattr(libc, "mallopt") or not hasattr(libc, "malloc_trim"):
+        yield
+        return
+    libc.mallopt(_MMAP_THRESHOLD, 1024 * _MIB)
+    libc.mallopt(_TRIM_THRESHOLD, 2047 * _MIB)
+    try:
+        yield
+    finally:
+        # What glibc's own adjustment arrives at in a process with large buffers.
+        libc.mallopt(_MMAP_THRESHOLD, 32 * _MIB)
+        libc.mallopt(_TRIM_THRESHOLD, 64 * _MIB)
+        libc.malloc_trim(0)

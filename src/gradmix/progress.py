@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _SECONDS_BEFORE_SHOWING = 2.0
-_SECONDS_BETWEEN_LINES = 30.0  # where stderr is a file: a bar there would be thousands of lines
+# Where stderr is a file: a bar there would be thousands of lines.
+_SECONDS_BEFORE_FIRST_LINE = 10.0
+_SECONDS_BETWEEN_LINES = 30.0
 _shown = False
 _drawn = False  # a bar is shown now: a second one inside it would flicker
 
@@ -105,17 +107,39 @@ def _bar(what: str, total: int) -> Iterator[Advance]:
 
 
 def _lines(what: str, total: int) -> Advance:
-    done = 0
-    last = time.monotonic()
+    done, at_start = 0, 0
+    started: float | None = None
+    due = time.monotonic() + _SECONDS_BEFORE_FIRST_LINE
 
     def advance(n: int = 1, note: str = "") -> None:
-        nonlocal done, last
+        nonlocal done, at_start, started, due
         done += n
-        if time.monotonic() - last > _SECONDS_BETWEEN_LINES:
-            last = time.monotonic()
-            print(f"{what}: {done}/{total} {note}".rstrip(), file=sys.stderr, flush=True)
+        now = time.monotonic()
+        if started is None:  # the first call may stand for what was done before, by a run that is resumed
+            started, at_start = now, done
+        if now > due:
+            due = now + _SECONDS_BETWEEN_LINES
+            left = ""
+            if at_start < done < total:
+                left = f"about {describe_seconds((now - started) * (total - done) / (done - at_start))} left"
+            more = "; ".join(part for part in (left, note) if part)
+            print(f"{what}: {done}/{total}" + (f", {more}" if more else ""), file=sys.stderr, flush=True)
 
     return advance
+
+
+def describe_seconds(seconds: float) -> str:
+    """Return a duration in words, as exact as an estimate is.
+
+    >>> [describe_seconds(s) for s in (0.2, 47, 62, 754, 3600, 9000, 200_000)]
+    ['1 s', '47 s', '1 min', '13 min', '1 h', '2 h 30 min', '55 h 33 min']
+    """
+    if seconds < 60:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    return f"{minutes // 60} h" + (f" {minutes % 60} min" if minutes % 60 else "")
 
 
 def print_table(table: Table) -> None:

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from gradmix.batch import Input, Inputs
-from gradmix.batch.inputs import walk_images
+from gradmix.batch.stream import walk_images
 from gradmix.data.readers.image_files import find_images
 from gradmix.errors import UserError
 

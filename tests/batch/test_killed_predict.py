@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from PIL import Image
 
 from gradmix.batch import Inputs, predict_to_file
+from tests.forked import ForkServer, fork_server
 from tests.processes import peak_megabytes
 
 pytestmark = pytest.mark.slow
@@ -47,14 +49,10 @@ sys.exit(main(["predict", *sys.argv[1:]]))
 """
 
 
-def start(*words: str | Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", EAGER, *map(str, words)],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    with fork_server(tmp_path_factory.mktemp("server")) as server:
+        yield server
 
 
 def journal_bytes(out: str) -> str:
@@ -66,17 +64,17 @@ def journal_bytes(out: str) -> str:
 
 @pytest.mark.parametrize(("out", "kills"), [("a.csv", 8), ("a.parquet", 4)])
 def test_killed_at_random_moments_it_ends_in_the_same_bytes(
-    trained: Path, tmp_path: Path, out: str, kills: int
+    trained: Path, tmp_path: Path, out: str, kills: int, server: ForkServer
 ) -> None:
     folder = images(tmp_path / "images", 30_000)
     whole = tmp_path / f"whole{Path(out).suffix}"
-    process = start(trained / "run", folder, "--out", whole)
+    process = server.start(trained / "run", folder, "--out", whole, code=EAGER)
     _, err = process.communicate()
     assert process.returncode == 0, err
     chance, killed_at_work = random.Random(SEED), 0
     for _ in range(kills):
         before = journal_bytes(out)
-        process = start(trained / "run", folder, "--out", out)
+        process = server.start(trained / "run", folder, "--out", out, code=EAGER)
         if chance.random() < 0.75:  # most of them while it works, some while it starts or lists
             while journal_bytes(out) == before and process.poll() is None:
                 time.sleep(0.001)
@@ -91,7 +89,7 @@ def test_killed_at_random_moments_it_ends_in_the_same_bytes(
         assert not Path(out).exists()
     assert killed_at_work >= 2
     if not Path(out).exists():
-        process = start(trained / "run", folder, "--out", out)
+        process = server.start(trained / "run", folder, "--out", out, code=EAGER)
         _, err = process.communicate()
         assert process.returncode == 0, err
     assert Path(out).read_bytes() == whole.read_bytes()

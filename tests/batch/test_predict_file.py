@@ -173,7 +173,7 @@ def test_another_model_or_list_is_not_mixed_in(photos: Path, run: Path, refused:
 def test_a_model_that_changes_while_it_is_read(
     photos: Path, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def loaded_and_changed(file: Path) -> Any:
+    def loaded_and_changed(file: Path, backbone: object = None) -> Any:
         found = load(file)
         assert gradmix("forget", run, "--name", "disc") == 0
         return found

@@ -37,7 +37,8 @@ def evaluate(folder: Path, *words: str) -> int:
 
 def table(out: str) -> dict[str, float]:
     """AUROC by the name of the row, in the order printed; it comes after the accuracy."""
-    rows = [line.split() for line in out.splitlines()[1:] if line.strip()]
+    lines = [line.split() for line in out.splitlines() if line.strip()]
+    rows = lines[1 + next(i for i, line in enumerate(lines) if line[0] == "score") :]
     return {row[0]: float(row[2]) for row in rows}
 
 
@@ -48,7 +49,7 @@ def test_the_whole_table_is_sorted_and_the_own_score_marked(
     out = capsys.readouterr().out
     printed = table(out)
     assert list(printed.values()) == sorted(printed.values(), reverse=True)
-    assert [line.split()[0] for line in out.splitlines() if line.split()[-1] == "own"] == ["mls"]
+    assert [line.split()[0] for line in out.splitlines() if line.split()[-1:] == ["own"]] == ["mls"]
     assert OF_H | {
         "gen",
         "temperature",

@@ -215,9 +215,7 @@ def test_stopped_and_resumed(
     with monkeypatch.context() as patch:
         patch.setattr(session, "_batches", lambda *a: (_ for _ in ()).throw(Interrupted(3, 6)))
         assert gradmix("train", photos, "--out", "new", *TINY) == 130
-    assert (
-        "stopped after step 3 of 6; go on with: gradmix train --resume --out new" in capsys.readouterr().err
-    )
+    assert "stopped after step 3 of 6; go on with: gradmix train --resume new" in capsys.readouterr().err
     assert gradmix("train", "--resume", "--out", "new") == 0
     ours, whole = load_file("new/model.safetensors"), load_file(trained / "run" / "model.safetensors")
     assert all(torch.equal(ours[name], whole[name]) for name in whole)

@@ -142,3 +142,52 @@ def test_what_is_being_filled_is_not_cleared(tmp_path: Path) -> None:
         assert {p.name for p in pixels.iterdir()} == {".half.part", ".half.lock", ".done.lock"}
     assert gradmix_data("cache", "--clear") == 0
     assert {p.name for p in pixels.iterdir()} == {".half.lock", ".done.lock"}
+
+
+def test_check_refuses_what_train_refuses(
+    photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each trouble in turn: both commands, the same words."""
+    from gradmix.cli import main
+
+    monkeypatch.chdir(photos.parent)
+
+    def refused(reason: str, *words: str) -> None:
+        capsys.readouterr()
+        assert gradmix_data("check", str(photos), *words) == 1
+        said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+        assert "cannot be trained: 1" in said
+        assert main(["train", str(photos), "--out", "run", *words]) == 2
+        assert reason in capsys.readouterr().err
+        assert reason[:30] in said  # the rest is on the next lines of a narrow table
+        assert not Path("run").exists()
+
+    for i in range(4, 12):
+        (photos / "cat" / f"{i}.png").unlink()
+    (photos / "cat" / "3.png").unlink()
+    assert gradmix_data("check", str(photos)) == 0  # three images and three neighbours
+    (photos / "cat" / "2.png").unlink()
+    refused("class 'cat' has 2 training images, fewer than k = 3 neighbours")
+    Path("my.yaml").write_text("base: small\nk: 2\n")
+    assert gradmix_data("check", str(photos), "--recipe", "my.yaml") == 0
+    Path("my.yaml").write_text("base: small\nk: 2\nholdout: 0.6\n")
+    refused("class 'cat' has 1 training images after 1 were held out", "--recipe", "my.yaml")
+    (photos / "cat").rename(photos / "unknown")
+    Path("my.yaml").write_text("base: small\nk: 2\n")
+    refused("no class can be called 'unknown'", "--recipe", "my.yaml")
+
+
+def test_check_knows_that_val_sets_the_threshold(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photos.rename(photos.parent / "train")
+    photos.mkdir()
+    (photos.parent / "train").rename(photos / "train")
+    (photos / "val" / "other").mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(photos / "val" / "other" / "0.png")
+    assert gradmix_data("check", str(photos)) == 1
+    assert "no folder of val/ has the name" in " ".join(capsys.readouterr().out.replace("│", " ").split())
+    (photos / "val" / "other").rename(photos / "val" / "cat")
+    for i in range(3, 12):  # three are left, none of which is held out
+        (photos / "train" / "cat" / f"{i}.png").unlink()
+    recipe = photos.parent / "my.yaml"
+    recipe.write_text("base: small\nholdout: 0.5\n")
+    assert gradmix_data("check", str(photos), "--recipe", str(recipe)) == 0

@@ -179,7 +179,7 @@ def test_a_run_with_several_unknown_sets(
     others = trained / "others" / "cross"
     words = ("--known", trained / "test", "--unknown", f"a={others}", "--unknown", f"b={others}")
     assert evaluate(run, *words) == 0
-    assert capsys.readouterr().out.splitlines()[0].split() == ["AUROC", "a", "b", "mean"]
+    assert capsys.readouterr().out.splitlines()[2].split() == ["AUROC", "a", "b", "mean"]
     assert evaluate(run, *words[:2], "--unknown", others, "--full-spectrum", "--out", "full") == 0
     full, plain = (json.loads(Path(f, "evaluation.json").read_text()) for f in ("full", run))
     assert "unknown sets" not in full
@@ -193,7 +193,7 @@ def test_a_protocols_known_images_against_other_unknown_ones(
     sets = ["--unknown", f"shapes={trained / 'others'}", "--unknown", "whole=cifar10"]
     assert evaluate(*words, *sets, "--out", "out") == 0
     out = capsys.readouterr().out
-    assert out.splitlines()[0].split() == ["AUROC", "shapes", "whole", "mean"]
+    assert out.splitlines()[2].split() == ["AUROC", "shapes", "whole", "mean"]
     assert ["Macro-F1", "shapes", "whole", "mean"] in [line.split() for line in out.splitlines()]
     found = json.loads(Path("out/evaluation.json").read_text())
     assert found["unknown test images"] == {"shapes": 6, "whole": 20}
@@ -263,7 +263,7 @@ def test_mistakes(more: list[str], message: str, words: list[str], refused: Refu
 
 def test_other_mistakes(words: list[str], run: Path, trained: Path, refused: Refused) -> None:
     assert "what to evaluate?" in refused("evaluate")
-    assert "or --weights or --backbone, not both" in refused("evaluate", run, *words)
+    assert "or --weights, not both" in refused("evaluate", run, *words)
     assert "--normalize is about a network that somebody else" in refused(
         "evaluate", run, "--normalize", "cifar"
     )

@@ -113,7 +113,7 @@ def test_a_changed_file_is_refused_unless_the_copy_is_meant(
 
 
 def test_resuming_takes_no_other_method(run: Path, refused: Callable[..., str]) -> None:
-    assert "give only --out" in refused("train", "--resume", "--method", "ce", "--out", run)
+    assert "give only its folder" in refused("train", "--resume", "--method", "ce", "--out", run)
 
 
 def test_a_changed_copy_is_refused(

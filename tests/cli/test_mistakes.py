@@ -119,7 +119,7 @@ def test_resume_where_it_makes_no_sense(
     assert not Path("nowhere").exists()
     others = (["--epochs", "9"], [photos], ["--recipe", "small"], ["--known", "bar,disc"], ["--skip-bad"])
     for words in others:
-        assert "give only --out" in refused("train", "--resume", "--out", run, *words)
+        assert "give only its folder" in refused("train", "--resume", "--out", run, *words)
     (run / "model.safetensors").unlink()  # else it is finished
     facts = (run / "run.json").read_text()
     (run / "run.json").write_text(facts.replace('"content_hash": "', '"content_hash": "0'))
@@ -138,7 +138,7 @@ def test_resume_from_a_damaged_state(content: bytes, run: Path, refused: Refused
 
 
 def test_evaluate_what_cannot_be_evaluated(run: Path, trained: Path, refused: Refused) -> None:
-    assert "holds no run" in refused("evaluate", "nowhere")
+    assert "no model at nowhere" in refused("evaluate", "nowhere")
     assert "nothing there is unknown: give --known DIR --unknown DIR" in refused("evaluate", run)
     test, others = trained / "test", trained / "others"
     assert "go together" in refused("evaluate", run, "--known", test)

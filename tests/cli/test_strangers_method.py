@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +20,30 @@ import torch
 import gradmix.methods.arpl
 from gradmix.recognition import load
 from tests.cli.conftest import TINY, save_shapes
+from tests.forked import fork_server
 from tests.training.tiny import CLASSES
 
 WORDS = ["--max-steps", "12", "--epochs", "99", "--optimizer", "sgd", "--lr", "0.05", "--projection", "none"]
 
 
-def command(folder: Path, *words: str | Path) -> str:
-    """Run ``gradmix WORDS`` in a folder; return what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "gradmix", *map(str, words)], cwd=folder, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+Command = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
+    """Run ``gradmix WORDS`` in a folder; return what it prints."""
+    with fork_server(tmp_path_factory.mktemp("server")) as server:
+
+        def run(folder: Path, *words: str | Path) -> str:
+            done = server.run(*words, folder=folder)
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        yield run
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory, command: Command) -> Path:
     """A folder with images and a run of a method whose file is no longer where it was."""
     folder = tmp_path_factory.mktemp("stranger")
     save_shapes(folder / "photos", CLASSES, 12)
@@ -53,7 +62,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def predicted(stranger: Path) -> list[dict[str, Any]]:
+def predicted(stranger: Path, command: Command) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = json.loads(command(stranger, "predict", "run", "test", "--format", "json"))
     return rows
 
@@ -76,7 +85,7 @@ def test_its_points_are_in_the_model_file_and_decide(stranger: Path, predicted: 
 
 
 @pytest.mark.slow
-def test_evaluate(stranger: Path) -> None:
+def test_evaluate(stranger: Path, command: Command) -> None:
     command(stranger, "evaluate", "run", "--known", "test", "--unknown", "others")
     found = json.loads((stranger / "run" / "evaluation.json").read_text())["metrics"]
     assert next(iter(found)) == "mls"
@@ -99,7 +108,7 @@ def test_serve(stranger: Path, predicted: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.slow
-def test_export(stranger: Path, predicted: list[dict[str, Any]]) -> None:
+def test_export(stranger: Path, predicted: list[dict[str, Any]], command: Command) -> None:
     command(stranger, "export", "run", "--out", "exported")
     files = [str(stranger / row["file"]) for row in predicted]
     done = subprocess.run(

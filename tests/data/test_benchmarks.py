@@ -26,6 +26,7 @@ from gradmix.data import (
     load_unknown_sets,
     open_set_data,
     pool_groups,
+    unknown_sets,
 )
 from gradmix.errors import UserError
 from tests.data.fine_grained import make_aircraft, make_cars, make_cub
@@ -117,9 +118,10 @@ def zoo(tmp_path: Path, save_image: Save, monkeypatch: pytest.MonkeyPatch) -> Pa
     for i, name in enumerate(("cifar10", "cifar100", "svhn", "mnist")):
         n_classes = 100 if name == "cifar100" else 10
         save_npz(root / f"{name}.npz", 2 * n_classes, n_classes, 8, 10 * i, n_classes)
-        known = replace(KNOWN_SETS[name], paths=(f"{name}.npz",), class_names=None, hub_repo=None)
+        known = replace(KNOWN_SETS[name], paths=(f"{name}.npz",), class_names=None)
         monkeypatch.setitem(KNOWN_SETS, name, known)
-    monkeypatch.setitem(KNOWN_SETS, "tiny-imagenet", replace(KNOWN_SETS["tiny-imagenet"], hub_repo=None))
+    for name, known in KNOWN_SETS.items():
+        monkeypatch.setitem(KNOWN_SETS, name, replace(known, hub_repo=None))  # nothing is downloaded
     for wnid in ("n01", "n02"):
         save_image(root / "tiny-imagenet-200" / "train" / wnid / "images" / f"{wnid}_0.JPEG", 64, 64)
         save_image(root / "tiny-imagenet-200" / "val" / "images" / f"val_{wnid}.JPEG", 64, 64)
@@ -144,6 +146,15 @@ NEAR_FAR = [
 
 def sizes(sets: tuple[UnknownSet, ...]) -> list[tuple[str, str, int]]:
     return [(unknown.name, unknown.group, len(unknown.images)) for unknown in sets]
+
+
+def test_what_can_be_downloaded_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def out_of_reach(*asked: object) -> None:
+        raise UserError("the Hub is out of reach")
+
+    monkeypatch.setattr(unknown_sets, "locate", out_of_reach)
+    with pytest.raises(UserError, match=r"cifar100: looked for .*; gradmix data get cifar100 downloads it"):
+        load_unknown_sets("openood-cifar10", tmp_path, SMALL)
 
 
 def test_openood_near_and_far(zoo: Path) -> None:

@@ -25,7 +25,11 @@ def test_the_table_of_data_sets_is_that_of_the_package() -> None:
 
 
 def test_what_can_be_downloaded_by_name() -> None:
-    sentence = re.search(r"An address is known for (.*?)\. For any other", PAGE, re.DOTALL)
-    assert sentence is not None
-    known = {name for name, entry in KNOWN_SETS.items() if entry.hub_repo}
-    assert set(re.findall(r"`([^`]+)`", sentence[1])) == known
+    section = PAGE.split("## Getting data")[1].split("\n## ")[0]
+    medmnist = {name for name, known in KNOWN_SETS.items() if known.hub_files.endswith(f"{name}.npz")}
+    assert len(medmnist) == 11
+    assert "`pathmnist` and the other ten of MedMNIST" in section
+    named = names_in_first_cells("Getting data") | medmnist
+    assert named == {name for name, known in KNOWN_SETS.items() if known.hub_repo}
+    for known in KNOWN_SETS.values():
+        assert known.hub_repo is None or f"`{known.hub_repo}`" in section, known.name

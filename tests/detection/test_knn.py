@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from gradmix.detection import KNN, SCORE_NORMALIZATIONS, Outputs, knn_similarity, known_score
+from gradmix.detection.bank import Bank
 from gradmix.errors import UserError
 from tests.reference import knn as reference
 
@@ -188,6 +190,38 @@ def test_state_and_settings_restore_the_same_bits():
     assert torch.equal(knn.state()["labels"], labels)
     with pytest.raises(UserError, match="lacks labels"):
         KNN.from_state({"features": train, "num_classes": torch.tensor([5])}, {})
+
+
+def test_a_saved_index_is_laid_out_when_it_is_first_searched(monkeypatch):
+    """A model that decides by logits need not wait for its index."""
+    g = torch.Generator().manual_seed(0)
+    features, labels = torch.randn(50, 8, generator=g), torch.randint(0, 4, (50,), generator=g)
+    knn = KNN().fit(outputs(features, labels), 4)
+    state, built, build = knn.state(), [], Bank.build
+    monkeypatch.setattr(Bank, "build", lambda *given: built.append(1) or build(*given))
+    again = KNN.from_state(state, knn.settings())
+    assert again.keeps_lengths
+    assert not built
+    other = again.with_settings(normalize="sum")  # takes the layout over
+    test = outputs(torch.randn(5, 8, generator=g))
+    assert torch.equal(other.score(test).score, knn.with_settings(normalize="sum").score(test).score)
+    assert torch.equal(again.score(test).score, knn.score(test).score)
+    assert len(built) == 1
+    state["features"][3, 0] = torch.nan
+    with pytest.raises(UserError, match="not finite"):
+        KNN.from_state(state, knn.settings()).score(test)
+
+
+def test_several_threads_may_lay_out_a_saved_index():
+    g = torch.Generator().manual_seed(0)
+    knn = KNN().fit(outputs(torch.randn(500, 8, generator=g), torch.randint(0, 4, (500,), generator=g)), 4)
+    test = outputs(torch.randn(5, 8, generator=g))
+    expected, state = knn.score(test).score, knn.state()
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(20):
+            again = KNN.from_state(state, knn.settings())
+            found = [pool.submit(again.score, test) for _ in range(4)]
+            assert all(torch.equal(each.result().score, expected) for each in found)
 
 
 @pytest.mark.parametrize("normalize", SCORE_NORMALIZATIONS)

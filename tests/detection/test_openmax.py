@@ -219,7 +219,7 @@ def test_settings_and_state_survive(shift: float | str) -> None:
 @pytest.mark.parametrize("variant", ["openmax", "neal"])
 def test_the_graph_says_the_same(kind: str, variant: str) -> None:
     made, test = OpenMax(openmax_distance=kind, variant=variant).fit(images(), 4), images(2)
-    score, label = made.graph(test.features, test.logits)
+    score, label = made.graph(test)
     torch.testing.assert_close(score, made.score(test).score, rtol=1e-9, atol=1e-9)
     assert torch.equal(label, made.score(test).label)
 

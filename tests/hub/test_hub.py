@@ -21,6 +21,7 @@ from gradmix.hub.hub_push import _read_evaluation, push_model
 from gradmix.hub.model_card import make_model_card
 from gradmix.hub_file import HubAddress, parse_hub_address
 from gradmix.recognition import load
+from tests.forked import ForkServer, fork_server
 from tests.hub.local_hub import TOKEN, LocalHub
 from tests.training.tiny import CLASSES
 
@@ -33,27 +34,29 @@ def hub(tmp_path: Path) -> Iterator[LocalHub]:
         yield hub
 
 
-@pytest.fixture
-def python(hub: LocalHub, tmp_path: Path) -> Run:
-    """Run Python in a process of its own (the client reads its settings once), with this Hub as the Hub."""
-    settings = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "OMP_NUM_THREADS": "1"}
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    with fork_server(tmp_path_factory.mktemp("server")) as server:
+        yield server
 
-    def run(*words: str | Path, token: str = TOKEN, **more: str) -> subprocess.CompletedProcess[str]:
+
+@pytest.fixture
+def gradmix(server: ForkServer, hub: LocalHub, tmp_path: Path) -> Run:
+    """Run a command with this Hub as the Hub, in a process of its own: the client reads its settings once."""
+    settings = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf")}
+
+    def run(
+        *words: str | Path, code: str = "", token: str = TOKEN, **more: str
+    ) -> subprocess.CompletedProcess[str]:
         environment = os.environ | settings | {"HF_TOKEN": token} | more
-        command = [sys.executable, *map(str, words)]
-        return subprocess.run(command, env=environment, capture_output=True, text=True)
+        return server.run(*words, code=code, environment=environment)
 
     return run
 
 
-@pytest.fixture
-def gradmix(python: Run) -> Run:
-    return lambda *words, **settings: python("-m", "gradmix", *words, **settings)
-
-
 @pytest.mark.slow
 def test_given_and_got(
-    gradmix: Run, python: Run, hub: LocalHub, run: Path, trained: Path, capsys: pytest.CaptureFixture[str]
+    gradmix: Run, hub: LocalHub, run: Path, trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["evaluate", run, "--known", trained / "test", "--unknown", trained / "others"]
     assert main([str(word) for word in words]) == 0
@@ -88,10 +91,10 @@ def test_given_and_got(
         "import sys; from gradmix import OpenSetClassifier\n"
         "print(OpenSetClassifier.load('hf://me/shapes').predict(sys.argv[1])[0])"
     )
-    assert python("-c", probe, image).stdout.strip() == here.splitlines()[1].split(",")[1]
+    assert gradmix(image, code=probe).stdout.strip() == here.splitlines()[1].split(",")[1]
     probe = "from gradmix.models.pretrained import read_weights; print(len(read_weights('hf://me/shapes')))"
     with safe_open(uploaded / "model.safetensors", "pt") as file:  # as the weights to start from (init)
-        assert python("-c", probe).stdout.strip() == str(len(file.keys()))
+        assert gradmix(code=probe).stdout.strip() == str(len(file.keys()))
     done = gradmix("predict", "hf://me/shapes", image, "--out", "a.csv")
     assert done.returncode == 0, done.stderr
     # What is in the client's cache needs no Hub.

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gradmix.data import ImageSet
+from gradmix.detection.pareto import pareto_threshold
 from gradmix.errors import UserError
 from gradmix.methods import C2AE, Progress, Views
 from gradmix.methods.c2ae import C2AESettings, draw_other_class
@@ -126,6 +127,31 @@ def test_a_model_in_its_file(projection: str, tmp_path: Path) -> None:
     torch.testing.assert_close(scores, -outputs.extra["errors"].double().amin(1))
 
 
+def test_the_threshold_of_the_paper_lies_between_two_kinds_of_errors(tmp_path: Path) -> None:
+    fields = {**SMALL, "max_steps": 40, "epochs": 20, "decoder_share": 0.8, "holdout": 0.0}
+    again = save_and_load(IMAGES, tiny_recipe(**fields, error_threshold="pareto"), tmp_path)
+    errors, rows = again.outputs(IMAGES).extra["errors"].double(), torch.arange(24)
+    match = errors[rows, IMAGES.labels]
+    nonmatch = torch.cat([errors[rows, (IMAGES.labels + by) % 3] for by in (1, 2)])
+    assert again.threshold.value == pytest.approx(-pareto_threshold(match, nonmatch), rel=1e-6)
+    assert (again.threshold.n, again.threshold.promised, again.threshold.guaranteed) == (24, False, True)
+    risk = [
+        float((match >= t).double().mean() + (nonmatch <= t).double().mean())
+        for t in (-again.threshold.value, float(match.min()), float(nonmatch.max()))
+    ]
+    assert risk[0] < min(risk[1:])
+    other = save_and_load(IMAGES, tiny_recipe(**fields), tmp_path)
+    assert other.threshold.value != again.threshold.value
+    by_logits = tiny_recipe(**fields, error_threshold="pareto", detector="mls")
+    assert save_and_load(IMAGES, by_logits, tmp_path).threshold.value > 0  # a logit: no error
+
+
+def test_fewer_images_than_a_tail_are_refused_before_training() -> None:
+    few = IMAGES.select(torch.arange(3, 22))
+    with pytest.raises(UserError, match="at least 20 images, and there are 19"):
+        train(few, tiny_recipe(**SMALL, error_threshold="pareto"))
+
+
 def test_after_training_an_image_is_drawn_best_as_of_its_class() -> None:
     recipe = tiny_recipe(**{**SMALL, "max_steps": 40, "epochs": 20, "decoder_share": 0.8})
     trained = train(IMAGES, recipe)
@@ -142,6 +168,8 @@ def test_after_training_an_image_is_drawn_best_as_of_its_class() -> None:
         ({"decoder_lr": 0.0}, "decoder_lr must be positive"),
         ({"decoder_width": 4}, "decoder_width must be at least 8"),
         ({"label_smoothing": 1.0}, "label_smoothing must lie in"),
+        ({"error_threshold": "paretto"}, "did you mean 'pareto'"),
+        ({"unknown_chance": 1.0}, "unknown_chance must lie between 0 and 1"),
     ],
 )
 def test_wrong_settings_are_refused(fields: dict[str, Any], complaint: str) -> None:

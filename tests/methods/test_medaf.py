@@ -115,6 +115,30 @@ def test_one_expert_has_seven_tenths_of_the_gradient_of_cross_entropy() -> None:
         torch.testing.assert_close(own.grad, its.grad, rtol=1e-9, atol=1e-12)
 
 
+def test_as_released_the_blocks_leak_but_not_after_their_sums() -> None:
+    """A block written out; slope 0.01, in the stem, the experts and the gate alike."""
+    method, body, _ = parts_of(encoder="resnet10_16", activation="released", gate="own")
+    method.eval()
+    assert not [m for m in body.modules() if isinstance(m, nn.ReLU)]
+    slopes = {m.negative_slope for m in body.modules() if isinstance(m, nn.LeakyReLU)}
+    assert slopes == {0.01}
+    block = body.experts[0].get_submodule("layer1.0")
+    x = torch.randn(2, 16, 8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def leaky(values: Tensor) -> Tensor:
+        return torch.where(values > 0, values, 0.01 * values)
+
+    conv1, bn1, conv2, bn2 = (block.get_submodule(name) for name in ("conv1", "bn1", "conv2", "bn2"))
+    wanted = (bn2(conv2(leaky(bn1(conv1(x))))) + x).clamp(min=0)
+    torch.testing.assert_close(block(x), wanted)
+    image = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    assert bool((body.shared.maps(image) < 0).any())  # the stem
+    plain = parts_of(encoder="resnet10_16", gate="own")[1]
+    assert not [m for m in plain.modules() if isinstance(m, nn.LeakyReLU)]
+    assert "leak" not in plain.extra_repr()
+    assert "leak=0.01" in body.extra_repr()
+
+
 @pytest.mark.parametrize("gate", ["own", "shared"])
 def test_stopped_and_resumed_equals_undisturbed(
     gate: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -140,8 +164,11 @@ def test_the_experts_do_not_stay_copies() -> None:
     assert all(not torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def test_saved_loaded_and_used_without_the_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = fit(tiny_images(12), recipe_of(epochs=3, shared="conv2_2"))
+@pytest.mark.parametrize("activation", ["paper", "released"])
+def test_saved_loaded_and_used_without_the_method(
+    activation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = fit(tiny_images(12), recipe_of(epochs=3, shared="conv2_2", activation=activation))
     assert model.decision.detector.name == "msp"
     save(model, tmp_path / "model.safetensors")
     monkeypatch.delitem(METHODS, "medaf")
@@ -186,6 +213,7 @@ def test_the_recipes_are_there() -> None:
     [
         ({"diversity": "papr"}, "did you mean 'paper'"),
         ({"gate": "owm"}, "did you mean 'own'"),
+        ({"activation": "papr"}, "did you mean 'paper'"),
         ({"experts": 0}, "experts must be at least 1"),
         ({"gate_temperature": 0.0}, "gate_temperature must be positive"),
         ({"diversity_weight": -1.0}, "diversity_weight must not be negative"),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from gradmix.data import ImageSet
-from gradmix.detection import DETECTORS, KNN
+from gradmix.detection import DETECTORS, KNN, Ensemble, make_detector
+from gradmix.files import read_tensors
 from gradmix.methods import METHODS
 from gradmix.methods.clip_prompts import CLIPMethod
 from gradmix.recognition import fit, load, save
@@ -93,6 +95,36 @@ def test_every_decision_survives_the_file(name: str, tmp_path: Path) -> None:
     wanted = chosen.recalibrate(0.3).threshold
     assert again.threshold.value == pytest.approx(wanted.value, rel=1e-5)  # tensors of a file lie elsewhere
     assert (again.threshold.n, again.threshold.promised) == (wanted.n, True)
+
+
+@pytest.mark.parametrize("trained_with", [False, True])
+def test_a_sum_with_neighbours_has_them_once(trained_with: bool, tmp_path: Path) -> None:
+    own = {"detector": "mls+knn:sum"} if trained_with else {}
+    fields = {"method": "ce", "max_steps": 2, "holdout": 0.25, "false_reject": 0.2, **own}
+    made = fit(tiny_images(12), tiny_recipe(**fields)).with_detector("mls+knn:sum")
+    save(made, tmp_path / "m.safetensors")
+    _, tensors = read_tensors(tmp_path / "m.safetensors")
+    of_sum = sorted(name for name in tensors if name.startswith("detector."))
+    assert of_sum == ["detector.0.num_classes", "detector.deviation", "detector.mean"]
+    found = load(tmp_path / "m.safetensors")
+    assert isinstance(found.decision.detector, Ensemble)
+    neighbours = found.decision.detector.members[1]
+    assert isinstance(neighbours, KNN)
+    assert neighbours.normalize == "sum"
+    assert neighbours._bank is found.index._bank  # not even a second time in memory
+    save(found, tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "m.safetensors").read_bytes()
+
+
+def test_a_sum_that_was_saved_with_neighbours_of_its_own_still_opens(tmp_path: Path) -> None:
+    made = fit(tiny_images(12), tiny_recipe(method="ce", max_steps=2, holdout=0.25, false_reject=0.2))
+    own = make_detector("knn+mls")
+    own.fit(made.training_outputs(own), 3, held_out=made.held_out_outputs(own))
+    old = replace(made, decision=replace(made.decision, detector=own))
+    save(old, tmp_path / "m.safetensors")
+    assert "detector.0.features" in read_tensors(tmp_path / "m.safetensors")[1]
+    images = tiny_images(4, seed=5)
+    assert torch.equal(load(tmp_path / "m.safetensors").predict(images).score, old.predict(images).score)
 
 
 def test_cross_entropy_decides_by_its_largest_logit() -> None:

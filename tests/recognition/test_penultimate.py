@@ -14,7 +14,7 @@ from gradmix.errors import UserError
 from gradmix.evaluation import applicable_detectors, evaluate_open_set
 from gradmix.recognition import Recognizer, cached_extract, extract, features, fit, load, save
 from gradmix.recognition.calibration import split_held_out
-from gradmix.serve.predictions import predict_batch
+from gradmix.serve.live_model import predict_batch
 from tests.training.tiny import tiny_images, tiny_recipe
 
 QUICK: dict[str, Any] = {"max_steps": 2, "holdout": 0.25, "false_reject": 0.2}

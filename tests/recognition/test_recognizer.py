@@ -195,7 +195,7 @@ def test_where_there_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no model at .*; train one with"):
         load(tmp_path)
     (tmp_path / "recipe.yaml").write_text("")
-    with pytest.raises(UserError, match="not finished; go on with: gradmix train --resume --out"):
+    with pytest.raises(UserError, match="not finished; go on with: gradmix train --resume "):
         load(tmp_path)
 
 

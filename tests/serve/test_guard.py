@@ -13,7 +13,7 @@ from gradmix.serve.access import HostPolicy
 from gradmix.serve.guard import RequestGuard, check_page_body, check_page_path
 from gradmix.serve.http import App, HTTPError, Message, Receive, Send
 from gradmix.serve.limits import Limits, RequestContext, get_context
-from gradmix.serve.metrics import Metrics
+from gradmix.serve.service import Metrics
 
 Answer = tuple[int, dict[str, str]]
 
@@ -27,7 +27,8 @@ async def echo(scope: MutableMapping[str, Any], receive: Receive, send: Send) ->
 def make_guard(app: App = echo, metrics: Metrics | None = None, **limits: Any) -> RequestGuard:
     hosts = HostPolicy(frozenset({"127.0.0.1"}))
     bounds = Limits(**{"rate": 0, **limits})
-    return RequestGuard(app, bounds, hosts, metrics or Metrics(), frozenset({"/v1/predict"}))
+    count = (metrics or Metrics()).count_request
+    return RequestGuard(app, bounds, hosts, count, frozenset({"/v1/predict"}))
 
 
 async def ask(guard: RequestGuard, receive: Receive, path: str = "/v1/predict", **headers: str) -> Answer:

@@ -16,8 +16,7 @@ from gradmix import files
 from gradmix.errors import UserError
 from gradmix.recognition import model_file, update_model
 from gradmix.serve.http import HTTPError
-from gradmix.serve.live_model import LiveModel
-from gradmix.serve.predictions import predict_batch
+from gradmix.serve.live_model import LiveModel, predict_batch
 from tests.serve.conftest import TOKEN, server_process, shapes
 from tests.training.tiny import CLASSES, tiny_images
 

@@ -9,7 +9,7 @@ import torch
 
 from gradmix.detection import Threshold
 from gradmix.recognition import Recognizer, load
-from gradmix.serve.predictions import predict_batch
+from gradmix.serve.live_model import predict_batch
 from tests.training.tiny import tiny_images
 
 

@@ -21,7 +21,7 @@ from gradmix.serve import workers
 from gradmix.serve.http import HTTPError
 from gradmix.serve.limits import SMALL_REQUEST as SMALL
 from gradmix.serve.limits import Deadline, Limits, PixelBudget, RequestContext
-from gradmix.serve.predictions import BatchPredictions
+from gradmix.serve.live_model import BatchPredictions
 from gradmix.serve.workers import Batcher, DecodePool, SerialWorker
 
 PATIENCE = 120.0  # seconds until a test gives up; nothing here takes one, on a machine that has time for it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,12 @@ def one_step_as_is(
     return {key: float(value) for key, value in losses.items()}, gradients | state
 
 
+@functools.cache
+def one_step_alone(name: str, dtype: torch.dtype = torch.float64, smooth: bool = False) -> Step:
+    """As :func:`one_step` of one process: computed once, for all that is compared with it."""
+    return one_step(name, batch(), SINGLE_PROCESS, dtype, smooth)
+
+
 def batch() -> ImageSet:
     images = tiny_images(6)
     return images.select(torch.randperm(18, generator=torch.Generator().manual_seed(3))[:BATCH])
@@ -176,7 +183,7 @@ def steps_of(tmp_path_factory: pytest.TempPathFactory) -> Steps:
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("size", [2, 4])
 def test_losses_and_gradients_are_those_of_the_union_batch(size: int, name: str, steps_of: Steps) -> None:
-    losses, gradients = one_step(name, batch(), SINGLE_PROCESS)
+    losses, gradients = one_step_alone(name)
     for rank in range(size):
         theirs, their_gradients = steps_of[size][rank][name, "float64"]
         assert theirs == pytest.approx(losses, abs=1e-10)
@@ -191,8 +198,8 @@ def test_losses_and_gradients_are_those_of_the_union_batch(size: int, name: str,
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("size", [2, 4])
 def test_in_float32_they_round_no_worse_than_one_process(size: int, name: str, steps_of: Steps) -> None:
-    exact_losses, exact = one_step(name, batch(), SINGLE_PROCESS, torch.float64, smooth=True)
-    _, alone = one_step(name, batch(), SINGLE_PROCESS, torch.float32, smooth=True)
+    exact_losses, exact = one_step_alone(name, torch.float64, smooth=True)
+    _, alone = one_step_alone(name, torch.float32, smooth=True)
     losses, gradients = steps_of[size][0][name, "float32, SiLU"]
     assert losses == pytest.approx(exact_losses, rel=1e-5, abs=1e-5)
 

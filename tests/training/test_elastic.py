@@ -168,7 +168,7 @@ def test_a_stop_saves_and_one_process_goes_on(place: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=600)
     assert process.returncode != 0
-    assert "go on with: gradmix train --resume --out stopped" in err
+    assert "go on with: gradmix train --resume stopped" in err
     done = len(run.history())
     state = run.load_state()
     assert state is not None

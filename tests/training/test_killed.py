@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from gradmix.training import RunFolder
+from tests.forked import Forked, ForkServer, fork_server
 from tests.training.real_runs import (
     STEPS,
     assert_same_end,
@@ -31,68 +29,27 @@ pytestmark = pytest.mark.slow
 KILLS = 20
 SEED = 0  # of the moments; any other must do as well
 
-# Importing torch takes seconds, so this process does it once and forks for each command it is sent. It has
-# no threads yet, and computes nothing itself: what it forks is as good as a process of its own.
-FORKING = """
-import json, os, sys
-import gradmix.cli, gradmix.data, gradmix.recognition, gradmix.training
-try:
-    import torch.utils.tensorboard
-except ImportError:
-    pass
-for line in sys.stdin:
-    child = os.fork()
-    if child == 0:
-        code = 70
-        try:
-            quiet = os.open("errors.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            os.dup2(quiet, 1), os.dup2(quiet, 2)
-            code = gradmix.cli.main(json.loads(line))
-        except SystemExit as stop:
-            code = stop.code
-        finally:
-            sys.stderr.flush()
-            os._exit(code or 0)
-    print(child, flush=True)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-
 
 class Trainings:
     """Starts ``gradmix train`` quickly, again and again."""
 
-    def __init__(self, server: subprocess.Popen[str]) -> None:
-        self.server = server
+    def __init__(self, server: ForkServer, place: Path) -> None:
+        self.server, self.place = server, place
 
-    def start(self, *words: str) -> int:
-        """The process that runs it."""
-        assert self.server.stdin is not None
-        assert self.server.stdout is not None
-        self.server.stdin.write(json.dumps(["train", *words]) + "\n")
-        self.server.stdin.flush()
-        return int(self.server.stdout.readline())
+    def start(self, *words: str) -> Forked:
+        return self.server.start("train", *words, folder=self.place, environment=environment(self.place))
 
-    def exit_code(self) -> int:
-        """Of the last one; waits for its end."""
-        assert self.server.stdout is not None
-        return int(self.server.stdout.readline())
+    def finish(self, *words: str) -> None:
+        """Run one to its end, which must be a good one."""
+        process = self.start(*words)
+        _, err = process.communicate()
+        assert process.returncode == 0, err
 
 
 @contextmanager
 def trainings(folder: Path) -> Iterator[Trainings]:
-    server = subprocess.Popen(
-        [sys.executable, "-c", FORKING],
-        cwd=folder,
-        env=environment(folder),
-        text=True,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    try:
-        yield Trainings(server)
-    finally:
-        server.kill()
-        server.communicate()
+    with fork_server(folder) as server:
+        yield Trainings(server, folder)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -150,18 +107,18 @@ def test_killed_at_twenty_random_moments_of_one_run(place: Path) -> None:
     run = RunFolder(place / "killed")
     in_the_middle_of_a_save = 0
     with trainings(place) as fast:
-        pid = fast.start(*train_words("killed"))
+        process = fast.start(*train_words("killed"))
         for number, step in enumerate(moments):
             said = f"kill {number} of seed {SEED}, at step {step}{', saving' * (number in saving)}"
             try:
-                kill_at(pid, run, step, number in saving, chance)
+                kill_at(process.pid, run, step, number in saving, chance)
             except ProcessLookupError:
-                pytest.fail(f"{said}: it ended by itself: {(place / 'errors.txt').read_text()}")
-            assert fast.exit_code() == -signal.SIGKILL, said
+                pytest.fail(f"{said}: it ended by itself: {process.communicate()}")
+            assert process.wait() == -signal.SIGKILL, said
             in_the_middle_of_a_save += bool(unfinished(run))
             assert_nothing_is_torn(run)
-            pid = fast.start("--resume", "--out", "killed")
-        assert fast.exit_code() == 0, (place / "errors.txt").read_text()
+            process = fast.start("--resume", "--out", "killed")
+        assert process.wait() == 0, process.communicate()
     assert in_the_middle_of_a_save >= len(saving)
     assert_same_end(place, "killed")
     assert not list(run.path.glob(".*"))
@@ -171,28 +128,25 @@ def test_killed_while_the_model_is_made(place: Path) -> None:
     """After the last step: features, index, threshold, and the model's file, which is whole or absent."""
     chance, kills = random.Random(SEED), 0
     with trainings(place) as fast:
-        fast.start(*train_words("late"))
-        assert fast.exit_code() == 0, (place / "errors.txt").read_text()
+        fast.finish(*train_words("late"))
         model = RunFolder(place / "late").model_file
 
-        def made_again() -> int:
+        def make_again() -> Forked:
             model.unlink(missing_ok=True)
             return fast.start("--resume", "--out", "late")
 
         started = time.monotonic()
-        made_again()
-        assert fast.exit_code() == 0, (place / "errors.txt").read_text()
+        process = make_again()
+        assert process.wait() == 0, process.communicate()
         seconds = time.monotonic() - started
         while kills < 4:
-            pid = made_again()
+            process = make_again()
             time.sleep(chance.uniform(0.2, 0.9) * seconds)
-            with suppress(ProcessLookupError):  # it was quicker this time
-                os.kill(pid, signal.SIGKILL)
-            if fast.exit_code() == -signal.SIGKILL:
+            process.kill()  # unless it was quicker this time
+            if process.wait() == -signal.SIGKILL:
                 kills += 1
             else:
                 seconds *= 0.8
             if not model.exists():
-                fast.start("--resume", "--out", "late")
-                assert fast.exit_code() == 0, (place / "errors.txt").read_text()
+                fast.finish("--resume", "--out", "late")
             assert_same_end(place, "late")

@@ -33,6 +33,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "c2ae": {"decoder_width": 32},
     "osrci": {**_PLAYERS, "counterfactual_steps": 2},
     "g-openmax": _PLAYERS,
+    "g-openmax-gan": {"gan_width": 16, "noise_dim": 4, "made_images": 8},
 }
 
 

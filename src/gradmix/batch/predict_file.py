@@ -12,10 +12,10 @@ from ..errors import UserError
 from ..progress import progress
 from ..recognition import Recognizer
 from ..recognition.model_file import identity, load, model_path
+from ..recognition.model_format import GivenModule
 from .answer_formats import choose_format, write_parquet
-from .inputs import Inputs
 from .part_file import PartFile
-from .stream import Answer, predict_batches
+from .stream import Answer, Inputs, predict_batches
 
 FORMAT = "1"  # of the rows; a part of another format is not resumed
 BatchPredictor = Callable[[Recognizer, Inputs, int], Iterator[list[Answer]]]
@@ -39,16 +39,17 @@ def predict_to_file(
     force: bool = False,
     predictor: BatchPredictor = predict_batches,
     detector: str = "",
+    backbone: GivenModule | str | None = None,
 ) -> Summary:
     """Write one row per input, in order, to ``out``: .csv, .jsonl or .parquet.
 
     Rows go to ``out``.part, which is renamed when it is complete. Called again after an interruption, it
     resumes where it stopped, and ends in the same bytes. Another model or list of images is then refused;
     ``force`` starts over. ``predictor``: this process (default) or a cluster (:func:`make_ray_predictor`).
-    ``detector``: decide by another score than the model's own.
+    ``detector``: decide by another score than the model's own. ``backbone`` as in :func:`gradmix.load`.
     """
     row_format = choose_format(out)
-    recognizer, digest = _load_and_hash(model)
+    recognizer, digest = _load_and_hash(model, backbone)
     if detector:
         recognizer = recognizer.with_detector(detector)
     about = {"model": digest, "list of images": inputs.digest, "version": FORMAT}
@@ -74,11 +75,11 @@ def _count(rows: list[Answer]) -> dict[str, int]:
     }
 
 
-def _load_and_hash(model: str | Path) -> tuple[Recognizer, str]:
+def _load_and_hash(model: str | Path, backbone: GivenModule | str | None) -> tuple[Recognizer, str]:
     """Return the model, and the hash of the file that it was read from."""
     file = model_path(model)
     before = identity(file)
-    recognizer, digest = load(file), _hash_file(file)
+    recognizer, digest = load(file, backbone), _hash_file(file)
     if identity(file) != before:
         raise UserError(f"{file} is being changed; run this again when that is done")
     return recognizer, digest

@@ -20,10 +20,11 @@ from typing import Any
 
 from ..errors import UserError
 from ..hub_file import MODEL_FILE
+from ..models.backbone import Backbone
+from ..models.user_backbone import UserBackbone
 from ..recognition import Recognizer, load, save
-from .inputs import Input, Inputs
 from .predict_file import BatchPredictor
-from .stream import Answer, choose_batch_size, decode_batch, predict_batch
+from .stream import Answer, Input, Inputs, choose_batch_size, decode_batch, predict_batch
 
 _CONNECT_TIMEOUT = 10.0  # seconds
 _MAX_BLOCKS = 2000  # Ray Data works on blocks of batches; many small ones spread the work evenly
@@ -50,12 +51,13 @@ def make_ray_predictor(address: str | None = None) -> BatchPredictor:
         with _connect(address), _configure_ray_data(), _translate_errors():
             # In a list, because Ray fetches a bare reference before it starts a worker.
             stored = [ray.put(_pack_model(recognizer))]
+            code = find_code(recognizer)
             resources: Any = ray.cluster_resources()  # type: ignore[no-untyped-call]
             cores = max(1, int(resources.get("CPU", 1)))
             worker: Any = _Worker  # a class, of which Ray makes one instance in each process
             found = ray.data.from_items(batches, override_num_blocks=min(len(batches), _MAX_BLOCKS)).map(
                 worker,
-                fn_constructor_args=(stored,),
+                fn_constructor_args=(stored, code),
                 compute=ray.data.ActorPoolStrategy(min_size=1, max_size=min(cores, len(batches))),
                 num_cpus=1,
             )
@@ -73,10 +75,20 @@ def _pack_model(recognizer: Recognizer) -> bytes:
         return file.read_bytes()
 
 
+def find_code(recognizer: Recognizer) -> UserBackbone | None:
+    """Return the user's file that the workers need to build the network; None if they need none."""
+    encoder = recognizer.network.encoder
+    if not isinstance(encoder, Backbone):
+        return None
+    if encoder.code is None:
+        raise UserError("--ray: the workers must make the network, too: give --backbone FILE.py:FUNCTION")
+    return encoder.code
+
+
 class _Worker:
     """One process of the cluster: holds the model, predicts batches."""
 
-    def __init__(self, stored: list[Any]) -> None:
+    def __init__(self, stored: list[Any], code: UserBackbone | None = None) -> None:
         import ray
         import torch
 
@@ -84,7 +96,7 @@ class _Worker:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, MODEL_FILE)
             file.write_bytes(ray.get(stored[0]))
-            self.recognizer = load(file)
+            self.recognizer = load(file, code)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, str]:
         images = self.recognizer.image_format

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 from ..data import ImageSet
 from ..errors import UserError, choose
+from ..machine import reuse_freed_memory
 from ..methods import METHODS, Progress, Views
 from ..recipe import Recipe, field_names, make_recipe, read_recipe_values, recipe_names
+from ..training.fit_normalizer import fit_normalizer
 from ..training.hardware import pick_device
 from ..training.schedule import make_optimizer
 from ..training.seeds import generator_for
 from ..training.session import build_method, channels_last
 from ..training.stages import Freezer, plan_stages
-from ..views import Augment, Normalizer
+from ..views import Augment
 from .rounds import Timing, take_turns
 from .step import StepSettings
 
@@ -37,7 +39,7 @@ class StageStep:
     def __init__(self, recipe: Recipe, batch: ImageSet, number: int | None = None) -> None:
         """``number`` is the stage's; None: that of the stage that has most of the steps."""
         device = pick_device(recipe.training.device)
-        self.normalizer = Normalizer.fit(batch.images, recipe.views.normalize)
+        self.normalizer = fit_normalizer(batch, recipe)
         self.method = build_method(recipe, batch.class_names, self.normalizer, device)
         self.stages = plan_stages(self.method, recipe, _STEPS)
         if number is None:
@@ -68,21 +70,27 @@ def bench_methods(settings: StepSettings, rounds: int, names: Sequence[str] = ()
     for name in dict.fromkeys([REFERENCE, *chosen]):
         if not METHODS[name].needs_training:
             continue
-        layers = {"layers": settings.layers} if "layers" in field_names(name) else {}
-        recipe = make_recipe(_read_fields(name) | settings.fields() | layers)
         try:
-            first = StageStep(recipe, settings.batch(), 0)
+            first = make_step(name, settings)
         except UserError:
             if names:
                 raise
             continue  # it needs weights that only the user has
         for number, planned in enumerate(first.stages):
-            step = StageStep(recipe, settings.batch(), number) if number else first
+            step = make_step(name, settings, number) if number else first
             label = f"{name}, {planned.stage.name}" if len(first.stages) > 1 else name
             steps[label] = step
             passes[label] = step.method.passes(planned.stage)
-    timings = take_turns(steps, REFERENCE, rounds)
+    with reuse_freed_memory():  # as a training does
+        timings = take_turns(steps, REFERENCE, rounds)
     return [MethodTiming(t, passes[t.name] / passes[REFERENCE]) for t in timings]
+
+
+def make_step(method: str, settings: StepSettings, number: int = 0) -> StageStep:
+    """Return the step of a stage of the method, with the fields of its recipe for a CPU."""
+    layers = {"layers": settings.layers} if "layers" in field_names(method) else {}
+    recipe = make_recipe(_read_fields(method) | settings.fields() | layers)
+    return StageStep(recipe, settings.batch(), number)
 
 
 def _read_fields(method: str) -> dict[str, object]:

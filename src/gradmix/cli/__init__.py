@@ -13,11 +13,14 @@ import os
 import sys
 import time
 import warnings
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from .. import __version__
 from ..errors import UserError, choose
 from .recipe_fields import separate_recipe_fields
+
+if TYPE_CHECKING:
+    from ..models.user_backbone import UserBackbone
 
 COMMANDS = {
     "demo": "train on handwritten digits that come with it, and show what it does (3 minutes)",
@@ -32,6 +35,7 @@ COMMANDS = {
     "serve": "answer over HTTP: an API, and a page to drop images on",
     "export": "write a model as ONNX, with the few lines that use it without torch",
     "push": "give a model to the Hugging Face Hub; hf://owner/name is then a model everywhere",
+    "recipe": "list the recipes, show what the fields of one mean, compare two",
     "data": "list, describe and check data sets and folders",
     "reproduce": "run a table or figure of the paper; writes JSON, Markdown, LaTeX and an HTML page",
     "bench": "measure speed on this machine",
@@ -109,6 +113,8 @@ def _dispatch(arguments: list[str]) -> int:
         allow_abbrev=False,
     )
     command.add_arguments(own)
+    if hasattr(command, "describe_more") and {"-h", "--help"} & set(arguments):
+        own.epilog = command.describe_more()
     words, fields = arguments[1:], dict[str, str]()
     if getattr(command, "TAKES_RECIPE_FIELDS", False):
         words, fields = separate_recipe_fields(words, own.option_names())
@@ -146,6 +152,37 @@ def _is_distributed() -> bool:
 def _is_first_process() -> bool:
     """Return whether this process prints: of several only the first does, also the others' mistakes."""
     return not _is_distributed() or os.environ.get("RANK", "0") == "0"
+
+
+# The option that all commands share that use a model: a model file has the weights of the user's own network,
+# and no code, so whoever opens it gives the code.
+_CHANGED = "--changed-backbone"
+
+
+def add_backbone_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--backbone",
+        metavar="FILE.py:FUNCTION",
+        help="the network that the model was made with, if that is one of your own",
+    )
+    add_changed_argument(parser)
+
+
+def add_changed_argument(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        _CHANGED, action="store_true", help="… though the file has changed since; its weights must still fit"
+    )
+
+
+def read_backbone(args: argparse.Namespace) -> UserBackbone | None:
+    """Return the network that the command names; None if it names none."""
+    from ..models.user_backbone import read_user_backbone
+
+    if args.backbone is None:
+        if args.changed_backbone:
+            raise UserError(f"{_CHANGED} is about the file of the network: give --backbone too")
+        return None
+    return read_user_backbone(args.backbone, args.changed_backbone)
 
 
 if __name__ == "__main__":

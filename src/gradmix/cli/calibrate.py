@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
+from . import add_backbone_arguments, read_backbone
 
 if TYPE_CHECKING:
     from ..data import ImageSet
@@ -39,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--detector", default="", help="let it decide by another score (default: as it does)")
     parser.add_argument("--images", type=Path, metavar="FOLDER", help="class folders of images it never saw")
     parser.add_argument("--skip-bad", action="store_true", help="leave unreadable images out, and count them")
+    add_backbone_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -71,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
             )
         return changed
 
-    changed = update_model(args.model, change)
+    changed = update_model(args.model, change, read_backbone(args))
     for line in _summarize(changed):
         print(line)
     if not changed.threshold.held_out:

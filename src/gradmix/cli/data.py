@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,9 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check = _add_subcommand(
         ways,
         "check",
-        "decode every image; exit with 1 if something is broken",
+        "decode every image; exit with 1 if something is broken, or gradmix train would refuse it",
         "gradmix data check photos/",
     )
+    check.add_argument("--recipe", help="… with this recipe (default: small)")
     sheet = _add_subcommand(
         ways,
         "corrupt",
@@ -78,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     from ..data import check_data, data_root, describe_data, list_data
 
     if args.way == "get":
-        from ..data import get_data
+        from ..data.download import get_data
 
         print(get_data(args.source, args.out, only=args.only, data_root=args.data_root))
         return 0
@@ -94,9 +96,33 @@ def run(args: argparse.Namespace) -> int:
             describe_data(args.source, data_root=args.data_root), None if args.all else _CLASSES_SHOWN
         )
         return 0
-    report = check_data(args.source, data_root=args.data_root)
+    report = _add_obstacles(check_data(args.source, data_root=args.data_root), args)
     _print_check(report, None if args.all else _FINDINGS_SHOWN)
     return 1 if report.broken else 0
+
+
+def _add_obstacles(report: CheckReport, args: argparse.Namespace) -> CheckReport:
+    """Add what keeps ``gradmix train`` from training on it: one finding per class that cannot be trained."""
+    from ..data import Finding, has_validation_folder
+    from ..recipe import load_recipe
+    from ..recipe.choice import choose_recipe
+    from ..recognition import find_obstacles
+    from ..recognition.build import without_holdout
+    from .sources import NONE_KNOWN_IN_VAL
+
+    counts = report.counts.get("train") or report.counts.get("all")
+    if not counts:  # unreadable, which is said, or without classes
+        return report
+    own_images = Path(args.source).exists()
+    recipe = load_recipe(args.recipe or choose_recipe((), own_images).recipe)
+    divided = has_validation_folder(args.source, data_root=args.data_root)
+    obstacles = find_obstacles(counts, without_holdout(recipe) if divided else recipe)
+    found = [
+        Finding("cannot be trained", name or "all classes", reason, broken=True) for name, reason in obstacles
+    ]
+    if divided and not sum(report.counts.get("val", {}).values()):
+        found.append(Finding("cannot be trained", "val", NONE_KNOWN_IN_VAL, broken=True))
+    return replace(report, findings=(*report.findings, *found))
 
 
 def _show_cache(clear: bool) -> int:

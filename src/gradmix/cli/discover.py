@@ -13,6 +13,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from . import add_backbone_arguments, read_backbone
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help="a run folder, or its model.safetensors")
@@ -20,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="a new folder")
     parser.add_argument("--min-size", type=int, default=5, metavar="N", help="smallest group (default 5)")
     parser.add_argument("--skip-bad", action="store_true", help="leave unreadable images out, and count them")
+    add_backbone_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -29,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from ..report.group_sheets import write_groups
 
     check_free(args.out)
-    recognizer = load(args.model)
+    recognizer = load(args.model, read_backbone(args))
     image_format = recognizer.image_format
     images, bad = load_image_files(
         args.images, size=image_format.size, channels=image_format.channels, skip_bad=args.skip_bad

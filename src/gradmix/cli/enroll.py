@@ -13,6 +13,7 @@ import argparse
 from pathlib import Path
 
 from ..errors import UserError
+from . import add_backbone_arguments, read_backbone
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--add", action="store_true", help="add to the class if there is one of that name")
     parser.add_argument("--skip-bad", action="store_true", help="leave unreadable images out, and count them")
+    add_backbone_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -54,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         left_out = len(bad)
         return recognizer.enroll(args.name, images, add=args.add)
 
-    changed = update_model(args.model, change)
+    changed = update_model(args.model, change, read_backbone(args))
     many = changed.count_images(args.name)
     skipped = f" ({left_out} unreadable left out)" if left_out else ""
     print(f"{args.name}: {many} images{skipped}; the model knows {len(changed.class_names)} classes")

@@ -1,14 +1,19 @@
-"""Measure how well a run, or a network that somebody else trained, tells known from unknown.
+"""Measure how well a model, or a network that somebody else trained, tells known from unknown.
 
+  gradmix evaluate runs/photos photos/                          # photos/test/CLASS, photos/test/unknown
   gradmix evaluate runs/mnist                                   # on the split it was trained for
   gradmix evaluate runs/mnist --protocol mnist --trial 0 --detector all
   gradmix evaluate runs/photos --known test/ --unknown other/   # folders of your own
   gradmix evaluate runs/photos --known test/ --unknown near=a/ --unknown far=b/
   gradmix evaluate runs/cifar+10 --protocol cifar+50 --out runs/cifar+50
   gradmix evaluate --weights net.pth --encoder vgg32 --protocol tinyimagenet --trial 0
+  gradmix evaluate runs/mine --backbone mine.py:build --known test/ --unknown other/
   gradmix evaluate --backbone mine.py:build --known test/ --unknown other/ --train train/
 
-Prints a table (known = positive, per cent) and writes evaluation.json and report.html into the run, or --out.
+RUN is a run's folder, a model saved from Python, or hf://owner/name. Of FOLDER its test/ is taken, or all of
+it if it has no parts: folders named as a class of the model are known, all others unknown. Prints how many
+known images are accepted and unknown ones rejected, then a table (known = positive, per cent), and writes
+evaluation.json and report.html into the run, or --out.
 """
 
 from __future__ import annotations
@@ -23,17 +28,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError, choose
-from .evaluation_images import (
-    EvaluationImages,
-    check_overlap,
-    describe_folders,
-    describe_split,
-    load_benchmark,
-    load_known,
-    load_unknown,
-    refuse_mixed_sources,
-    replace_unknown,
-)
+from . import read_backbone
+from .evaluated_model import EvaluatedModel, open_model
+from .evaluation_images import EvaluationImages, check_overlap
 from .given_network import (
     RESULTS,
     add_network_arguments,
@@ -43,6 +40,7 @@ from .given_network import (
     print_notes,
     refuse_network_options,
 )
+from .run_images import load_images_of_run
 
 if TYPE_CHECKING:
     from ..evaluation import OpenSetResult
@@ -50,7 +48,8 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path, nargs="?", metavar="RUN", help="the run's folder")
+    parser.add_argument("run", type=Path, nargs="?", metavar="RUN", help="a run's folder, or a model")
+    parser.add_argument("source", nargs="?", metavar="FOLDER", help="class folders to test on, known or not")
     parser.add_argument("--protocol", help="evaluate on this protocol instead of the run's own split")
     parser.add_argument("--trial", type=int, help="… and this trial of it (default 0)")
     parser.add_argument("--family", help="… in this family of splits (default arpl_2020)")
@@ -98,6 +97,7 @@ class _Evaluation:
     images: EvaluationImages
     about: dict[str, Any]
     history: Sequence[Mapping[str, float]] = ()
+    answers: str = ""  # in one line; of a network without a threshold there are none
 
     @property
     def full_spectrum(self) -> bool:
@@ -119,26 +119,36 @@ def run(args: argparse.Namespace) -> int:
                 "what to evaluate? give a run's folder, or --weights FILE or --backbone FILE.py:FUNCTION"
             )
         refuse_network_options(args)
-        out = args.out or args.run
-        done = _evaluate_run(args, out, severity)
+        model = open_model(args.run, read_backbone(args))
+        out = args.out or model.results
+        images = load_images_of_run(args, model)
+        if not any(len(found) for found in images.unknown_sets):
+            return _print_known(model, images)
+        done = _evaluate_run(args, model, images, out, severity)
+    if done.answers:
+        print(done.answers, end="\n\n")
     print_metrics(done.result)
     print(FPR_NOTE, file=sys.stderr)
     _write_results(done, out)
     return 0
 
 
-def _evaluate_run(args: argparse.Namespace, out: Path, severity: int | None) -> _Evaluation:
-    from ..evaluation import applicable_detectors, evaluate_open_set
-    from ..recognition import load
-    from ..training import RunFolder
+def _evaluate_run(
+    args: argparse.Namespace,
+    model: EvaluatedModel,
+    images: EvaluationImages,
+    out: Path,
+    severity: int | None,
+) -> _Evaluation:
+    from ..evaluation import applicable_detectors, count_answers, evaluate_open_set
     from .sources import load_trained_images
 
-    folder = RunFolder.open(args.run)
-    recognizer = load(args.run)
-    images = _load_images_of_run(args, recognizer, folder.facts())
-    check_overlap(images, of_ones_own=bool(args.known))
+    recognizer, facts = model.recognizer, model.facts
+    check_overlap(images, of_ones_own=bool(args.known or args.source))
     # Called only for scores that learn from more than the model file holds.
-    train = functools.cache(lambda: load_trained_images(folder.facts(), args.run, args.data_root, recognizer))
+    train = None
+    if model.has_run:
+        train = functools.cache(lambda: load_trained_images(facts, args.run, args.data_root, recognizer))
     named = args.detector.split(",")
     detectors = applicable_detectors(recognizer, train) if args.detector == "all" else named
     with _make_folder(out):
@@ -152,9 +162,10 @@ def _evaluate_run(args: argparse.Namespace, out: Path, severity: int | None) -> 
             severity=severity,
             groups=images.groups,
         )
-    facts = folder.facts()
+    answers = str(count_answers(result))
     about = {
         **images.facts,
+        "answers": answers,
         "command": " ".join(["gradmix", *sys.argv[1:]]),
         "trained by": facts.get("command"),
         "recipe": dict(recognizer.recipe),
@@ -163,12 +174,30 @@ def _evaluate_run(args: argparse.Namespace, out: Path, severity: int | None) -> 
         "versions": facts.get("versions"),
         **_count_images(images, severity),
     }
-    return _Evaluation(result, recognizer, images, about, folder.history())
+    if not model.has_run:
+        about = {name: value for name, value in about.items() if value is not None}
+    return _Evaluation(result, recognizer, images, about, model.history, answers)
+
+
+def _print_known(model: EvaluatedModel, images: EvaluationImages) -> int:
+    """Print what can be said without unknown images; nothing is written."""
+    from ..evaluation.answers import count_known
+
+    decision = model.recognizer.decision
+    outputs = model.recognizer.outputs(images.known, "features of the known test images", cache=True)
+    scores, threshold = decision.margins(outputs)
+    print(count_known(scores, images.known.labels, threshold))
+    print(
+        f"note: {images.facts['test']} has no unknown images, so nothing else can be said, and nothing was "
+        "written; put some into a folder unknown/ in it, or give --unknown DIR",
+        file=sys.stderr,
+    )
+    return 0
 
 
 def _evaluate_network(args: argparse.Namespace, out: Path, severity: int | None) -> _Evaluation:
     from ..detection import detector_names
-    from ..evaluation import has_threshold
+    from ..evaluation import count_answers, has_threshold
     from ..evaluation.network import evaluate_network
 
     detectors = () if args.detector == "all" else tuple(args.detector.split(","))
@@ -197,10 +226,13 @@ def _evaluate_network(args: argparse.Namespace, out: Path, severity: int | None)
         **_count_images(images, severity),
     }
     result, recognizer = found.result, found.recognizer
-    if not has_threshold(recognizer):
+    answers = ""
+    if has_threshold(recognizer):
+        answers = about["answers"] = str(count_answers(result))
+    else:
         result, recognizer = _draw_threshold(result, recognizer)
         about["threshold"] = "none; in the report, where 95 % of the known test images are accepted"
-    return _Evaluation(result, recognizer, images, about)
+    return _Evaluation(result, recognizer, images, about, answers=answers)
 
 
 def _draw_threshold(result: OpenSetResult, recognizer: Recognizer) -> tuple[OpenSetResult, Recognizer]:
@@ -276,63 +308,6 @@ def _write_results(done: _Evaluation, out: Path) -> None:
     write_json(out / "evaluation.json", done.result, done.about)
     write(page, out / "report.html")
     print(f"{out / 'evaluation.json'}\n{out / 'report.html'}", file=sys.stderr)
-
-
-def _load_images_of_run(
-    args: argparse.Namespace, recognizer: Recognizer, run_facts: dict[str, Any]
-) -> EvaluationImages:
-    from .sources import (
-        get_chosen_split,
-        load_open_set,
-        read_request,
-        read_split,
-        refuse_without_protocol,
-        skips_bad,
-    )
-
-    wanted = recognizer.image_format
-    if not args.protocol:
-        refuse_without_protocol(args)
-    refuse_mixed_sources(args)
-    if args.known:
-        known = load_known(args.known, wanted, args.data_root)
-        foreign = [name for name in known.class_names if name not in recognizer.class_names]
-        if foreign:
-            raise UserError(
-                f"{args.known} has a class '{foreign[0]}' that the model does not know "
-                f"(it knows: {', '.join(recognizer.class_names)})"
-            )
-        labels = [
-            known.class_names.index(n) if n in known.class_names else -1 for n in recognizer.class_names
-        ]
-        if -1 in labels:
-            missing = recognizer.class_names[labels.index(-1)]
-            raise UserError(f"{args.known} has no folder for the known class '{missing}'")
-        unknown = load_unknown(args.unknown, wanted, args.data_root)
-        return EvaluationImages(known.only(labels), unknown, {"test": describe_folders(args)})
-    skip_bad = False
-    if args.protocol:
-        split = get_chosen_split(args)
-    else:
-        request = read_request(run_facts, args.run)
-        if "split" not in request:
-            raise UserError(
-                f"{args.run} knows all classes of {request['source']}; nothing there is unknown: "
-                "give --known DIR --unknown DIR"
-            )
-        split, skip_bad = read_split(request), skips_bad(request)
-    several = None if args.unknown else load_benchmark(split, wanted, args, skip_bad)
-    only_known = several is not None or bool(args.unknown)
-    data = load_open_set(split, args.data_root, wanted, skip_bad, only_known)
-    if data.train.class_names != recognizer.class_names:
-        raise UserError(
-            f"{split.protocol} trial {split.trial} has other known classes than the run "
-            f"({', '.join(data.train.class_names)} against {', '.join(recognizer.class_names)})"
-        )
-    if several is not None:
-        return replace(several, known=data.test_known)
-    images = EvaluationImages(data.test_known, data.test_unknown, describe_split(split), data.unknown_names)
-    return replace_unknown(images, args, wanted)
 
 
 def _to_text(value: Any) -> str:

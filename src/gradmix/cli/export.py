@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from . import add_backbone_arguments, read_backbone
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -23,14 +25,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--score",
         dest="detector",
         default="",
-        help="knn:shifted, knn:sum, knn:softmax, knn:none, nno, msp, entropy, mls, energy, openmax or osrci "
+        help="any score but knn_distance, relation and sums with knn: knn:sum, nno, mls, vim, placeholder, … "
         "(default: the model's own)",
     )
+    add_backbone_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     from ..export import export_model
     from ..recognition import load
 
-    print(export_model(load(args.model), args.out, args.detector))
+    print(export_model(load(args.model, read_backbone(args)), args.out, args.detector))
     return 0

@@ -12,17 +12,20 @@ import argparse
 import sys
 from pathlib import Path
 
+from . import add_backbone_arguments, read_backbone
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help="a run folder, or its model.safetensors")
     parser.add_argument("--name", required=True, help="the class to forget")
+    add_backbone_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     from ..recognition import update_model
     from ..recognition.calibration import rejects_nothing
 
-    changed = update_model(args.model, lambda recognizer: recognizer.forget(args.name))
+    changed = update_model(args.model, lambda recognizer: recognizer.forget(args.name), read_backbone(args))
     print(f"{args.name} is forgotten; the model knows {len(changed.class_names)} classes")
     if note := rejects_nothing(changed.threshold):
         print(f"note: {note}; see: gradmix calibrate --help", file=sys.stderr)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError, choose
+from . import add_changed_argument
 from .evaluation_images import EvaluationImages, refuse_mixed_sources
 from .network_images import ORDERS, Plan, order_classes, plan_folders, plan_split
 
@@ -32,8 +33,9 @@ def add_network_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--backbone",
         metavar="FILE.py:FUNCTION",
-        help="any network: what this function returns, a torch.nn.Module",
+        help="any network: what this function returns, a torch.nn.Module; with RUN: what it was made with",
     )
+    add_changed_argument(group)
     group.add_argument(
         "--class-order",
         choices=tuple(ORDERS),
@@ -60,7 +62,7 @@ def add_network_arguments(parser: argparse.ArgumentParser) -> None:
 
 def is_given(args: argparse.Namespace) -> bool:
     """Return whether the command is about somebody else's network."""
-    return bool(args.weights or args.backbone)
+    return bool(args.weights or (args.backbone and args.run is None))
 
 
 def refuse_network_options(args: argparse.Namespace) -> None:
@@ -89,7 +91,7 @@ def open_network(args: argparse.Namespace) -> Given:
     from ..data import ImageFormat
 
     if args.run is not None:
-        raise UserError(f"give RUN ({args.run}), or --weights or --backbone, not both")
+        raise UserError(f"give RUN ({args.run}), or --weights, not both")
     refuse_mixed_sources(args)
     if args.weights and not args.backbone and not args.encoder:
         raise UserError(

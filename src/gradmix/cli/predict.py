@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from ..progress import no_progress, print_table, progress
+from . import add_backbone_arguments, read_backbone
 
 if TYPE_CHECKING:
     from ..batch import Answer, Inputs
@@ -67,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="with --out: on the Ray cluster at ADDRESS ('auto': the one this machine is in; none: here)",
     )
+    add_backbone_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -112,6 +114,7 @@ def _write_file(args: argparse.Namespace) -> int:
             force=args.force,
             predictor=predictor,
             detector=args.detector,
+            backbone=read_backbone(args),
         )
     except KeyboardInterrupt:
         print(f"what is done is in {args.out}.part; the same command goes on from there", file=sys.stderr)
@@ -130,7 +133,7 @@ def _print_answers(args: argparse.Namespace) -> int:
     from ..recognition.model_file import load
 
     out = sys.stdout  # taken now: while a bar is drawn, sys.stdout writes to stderr
-    recognizer = load(args.run)
+    recognizer = load(args.run, read_backbone(args))
     if args.detector:
         recognizer = recognizer.with_detector(args.detector)
     batches = _predict_readable(recognizer, _read_inputs(args), args.skip_bad, args.format in _STREAMED)

@@ -14,6 +14,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from . import add_backbone_arguments, read_backbone
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="RUN", help="a run folder, or its model.safetensors")
@@ -25,13 +27,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="include the small pictures and file names of the training images",
     )
     parser.add_argument("--card", action="store_true", help="replace an existing card")
+    add_backbone_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     from ..hub import push_model
 
     done = push_model(
-        args.model, args.repo, private=args.private, pictures=args.with_pictures, new_card=args.card
+        args.model,
+        args.repo,
+        private=args.private,
+        pictures=args.with_pictures,
+        new_card=args.card,
+        backbone=read_backbone(args),
     )
     if done.kept_card:
         print("the card that was there is kept; --card writes a new one", file=sys.stderr)

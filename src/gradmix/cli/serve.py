@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..errors import UserError
+from . import add_backbone_arguments, read_backbone
 
 _MEGABYTE = 2**20
 _PIXELS = (
@@ -57,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="requests per second of one client (default 50; 0: any)",
     )
+    add_backbone_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -79,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         total_pixels=args.max_total_pixels,
         answer_seconds=args.deadline,
     )
-    service = ModelService(args.model, limits, token, args.detector)
+    service = ModelService(args.model, limits, token, args.detector, read_backbone(args))
     warn_if_open(args.host, token)
     serve(service, args.host, args.port, args.allow_host)
     return 0

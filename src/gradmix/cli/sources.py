@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from ..recipe import Recipe
     from ..recognition import Recognizer
 
+NONE_KNOWN_IN_VAL = (
+    "no folder of val/ has the name of a class of train/; put images of the same classes there, or give "
+    "--holdout 0.1 to set the threshold with training images"
+)
+
 
 def add_split_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -33,7 +38,7 @@ def add_split_arguments(parser: argparse.ArgumentParser) -> None:
 
 def make_request(args: argparse.Namespace, seed: int) -> dict[str, Any]:
     """Return what was asked for, as JSON can hold it: for run.json, and enough to read the images again."""
-    from ..data import custom_split, list_class_names
+    from ..data import custom_split, has_validation_folder, list_class_names
 
     own_split = args.known is not None or args.n_known is not None
     if not args.protocol:
@@ -53,7 +58,10 @@ def make_request(args: argparse.Namespace, seed: int) -> dict[str, Any]:
         split_seed = seed if args.split_seed is None else args.split_seed
         split = custom_split(args.source, names, known, args.n_known, split_seed)
         return {"split": asdict(split), "skip_bad": args.skip_bad}
-    return {"source": args.source, "skip_bad": args.skip_bad}
+    request = {"source": args.source, "skip_bad": args.skip_bad}
+    # Whoever asks for a holdout gets it, though there is a folder for that.
+    own = "holdout" not in args.recipe_fields and has_validation_folder(args.source, data_root=args.data_root)
+    return request | ({"threshold_images": "val"} if own else {})
 
 
 def get_chosen_split(args: argparse.Namespace) -> Split:
@@ -82,6 +90,7 @@ def read_request(facts: dict[str, Any], run: Path) -> dict[str, Any]:
 def load_training_data(request: dict[str, Any], data_root: str | None, recipe: Recipe) -> ImageSet:
     """Load the training images of a request, in the recipe's size and channels."""
     from ..data import ImageFormat, load_images
+    from ..recognition import refuse_untrainable
 
     if "split" in request:
         wanted = ImageFormat(recipe.views.image_size, recipe.views.channels)
@@ -96,11 +105,38 @@ def load_training_data(request: dict[str, Any], data_root: str | None, recipe: R
         channels=recipe.views.channels,
         skip_bad=skips_bad(request),
     )
-    if len(images.class_names) < 2:
-        raise UserError(
-            f"{request['source']} has one class only; open-set recognition needs at least two known ones"
-        )
+    refuse_untrainable(images.class_counts(), recipe, request["source"])
     return images
+
+
+def load_threshold_images(request: dict[str, Any], data_root: str | None, recipe: Recipe) -> ImageSet | None:
+    """Load the images of ``val/``, if they are to set the threshold; of the known classes only."""
+    from ..data import load_images
+
+    if "threshold_images" not in request:
+        return None
+    found = load_images(
+        request["source"],
+        split=request["threshold_images"],
+        data_root=data_root,
+        size=recipe.views.image_size,
+        channels=recipe.views.channels,
+        skip_bad=skips_bad(request),
+    )
+    known = found.select((found.labels >= 0).nonzero()[:, 0])
+    if not len(known):
+        raise UserError(f"{request['source']}: {NONE_KNOWN_IN_VAL}")
+    return known
+
+
+def has_own_test(request: dict[str, Any], data_root: str | None) -> bool:
+    """Return whether the data of a request has images to test on: those of its split, or a folder test/."""
+    from ..data import list_splits
+
+    if "split" in request:
+        return True
+    source = request["source"]
+    return Path(source).is_dir() and "test" in list_splits(source, data_root=data_root)
 
 
 def load_trained_images(

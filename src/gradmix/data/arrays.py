@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import UserError
@@ -41,7 +43,7 @@ def to_nchw(images: object) -> Tensor:
         array = np.asarray(images)
         if array.dtype != np.uint8:
             raise UserError(f"images are {array.dtype}; {_ACCEPTED} (scale fractions by 255 and round)")
-        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        tensor = wrap_array(np.ascontiguousarray(array))
     if tensor.dtype != torch.uint8:
         kind = str(tensor.dtype).removeprefix("torch.")
         raise UserError(f"images are {kind}; {_ACCEPTED} (scale fractions by 255 and round)")
@@ -52,6 +54,13 @@ def to_nchw(images: object) -> Tensor:
     if tensor.ndim == 4 and tensor.shape[3] in (1, 3):
         return tensor.permute(0, 3, 1, 2).contiguous()
     raise UserError(f"images have shape {tuple(tensor.shape)}; {_ACCEPTED}")
+
+
+def wrap_array(array: NDArray[np.uint8]) -> Tensor:
+    """Return a tensor over an array's memory, which may be read-only: nobody here writes to it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        return torch.from_numpy(array)
 
 
 def _indices_of_names(labels: list[str], class_names: Sequence[str] | None) -> tuple[Tensor, tuple[str, ...]]:

@@ -97,9 +97,14 @@ KNOWN_SETS = {
                 *("notMNIST_small", "notMNIST_small.tar.gz", "notMNIST_large", "notMNIST_large.tar.gz"),
             ),
             _LETTERS[:10],
+            hub_repo="anubhavmaity/notMNIST",
         ),
-        KnownSet("dtd", ("dtd/dtd", "dtd", "DTD/dtd", "DTD", "dtd-r1.0.1.tar.gz")),
-        KnownSet("cub-200-2011", ("cub-200-2011", "CUB_200_2011", "cub", "CUB", "CUB_200_2011.tgz")),
+        KnownSet("dtd", ("dtd/dtd", "dtd", "DTD/dtd", "DTD", "dtd-r1.0.1.tar.gz"), hub_repo="tanganke/dtd"),
+        KnownSet(
+            "cub-200-2011",
+            ("cub-200-2011", "CUB_200_2011", "cub", "CUB", "CUB_200_2011.tgz"),
+            hub_repo="bentrevett/caltech-ucsd-birds-200-2011",
+        ),
         KnownSet("stanford-cars", ("stanford-cars", "stanford_cars", "StanfordCars", "cars")),
         KnownSet(
             "fgvc-aircraft",
@@ -128,7 +133,12 @@ KNOWN_SETS = {
             )
         ),
         *(
-            KnownSet(name, (f"{name}.npz", f"medmnist/{name}.npz", f"{name}/{name}.npz"))
+            KnownSet(
+                name,
+                (f"{name}.npz", f"medmnist/{name}.npz", f"{name}/{name}.npz", f"{name}/data/{name}.npz"),
+                hub_repo="albertvillanova/medmnist-v2",
+                hub_files=f"data/{name}.npz",
+            )
             for name in _MEDMNIST
         ),
     )

@@ -20,6 +20,8 @@ from torch import Tensor
 from ..errors import UserError, first_line
 from ..machine import count_cores
 from ..progress import Advance, progress
+from .file_names import INSTALL_HEIF, can_read_heif
+from .heif import begins_as_heif, open_heif
 from .mapped_images import Pixels
 from .resize import is_gray, to_gray
 
@@ -58,26 +60,33 @@ class Unreadable(Exception):
     """This image cannot be used; the text says why."""
 
 
-@contextmanager
-def refuse_damage(what: str) -> Iterator[None]:
+class refuse_damage:
     """Raise Unreadable, which begins with ``what``, for any error in the block: it calls nothing but Pillow.
 
     Pillow's plug-ins and the C libraries below them have no common error: besides OSError and ValueError, a
     damaged file was seen to raise SyntaxError, struct.error, KeyError, and RuntimeError (AVIF). A list of
     them is never complete. MemoryError tells about this machine, not about the file, and passes.
     """
-    try:
-        yield
-    except (Unreadable, MemoryError):
-        raise
-    except PermissionError as error:
-        raise Unreadable("may not be read (permission denied)") from error
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise Unreadable(f"is too large: more than {MAX_PIXELS:,} pixels") from error
-    except UnidentifiedImageError as error:
-        raise Unreadable("is not an image in a known format") from error
-    except Exception as error:
-        raise Unreadable(f"{what} ({first_line(error)})") from error
+
+    # A class, because a generator would cost a small image a twentieth of its decoding.
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, Exception) or isinstance(error, Unreadable | MemoryError):
+            return
+        if isinstance(error, PermissionError):
+            raise Unreadable("may not be read (permission denied)") from error
+        if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
+            raise Unreadable(f"is too large: more than {MAX_PIXELS:,} pixels") from error
+        if isinstance(error, UnidentifiedImageError):
+            raise Unreadable("is not an image in a known format") from error
+        raise Unreadable(f"{self._what} ({first_line(error)})") from error
 
 
 @contextmanager
@@ -95,13 +104,25 @@ def open_image(source: Path | bytes) -> Image.Image:
     with refuse_damage("cannot be opened"):
         if (source.stat().st_size if isinstance(source, Path) else len(source)) == 0:
             raise Unreadable("is empty (0 bytes)")
-        if isinstance(source, bytes):
-            image = Image.open(io.BytesIO(source), formats=_BEGINNINGS.get(source[:4]) or _formats())
-        else:
-            image = Image.open(source, formats=_formats())
+        try:
+            image = _open(source)
+        except UnidentifiedImageError:
+            if not begins_as_heif(source):
+                raise
+            if not can_read_heif():
+                raise Unreadable(f"is a HEIC picture; to read those: {INSTALL_HEIF}") from None
+            image, declared = open_heif(source)
+            if declared > MAX_PIXELS:
+                raise Unreadable(f"is too large: {declared:,} pixels") from None
     if image.width * image.height > MAX_PIXELS:
         raise Unreadable(f"is too large: {image.width} x {image.height} pixels")
     return image
+
+
+def _open(source: Path | bytes) -> Image.Image:
+    if isinstance(source, bytes):
+        return Image.open(io.BytesIO(source), formats=_BEGINNINGS.get(source[:4]) or _formats())
+    return Image.open(source, formats=_formats())
 
 
 def decode(source: Path | bytes, size: int | None = None) -> Image.Image:
@@ -113,6 +134,16 @@ def decode(source: Path | bytes, size: int | None = None) -> Image.Image:
             image.draft(None, (2 * size, 2 * size))
         image.load()
         plain = _plain(_upright(image))
+        return plain if size is None else _fit_square(plain, size)
+
+
+def make_plain(image: Image.Image, size: int | None = None) -> Image.Image:
+    """Return what :func:`decode` would, of an image that is open already and stays as it is."""
+    if image.width * image.height > MAX_PIXELS:
+        raise Unreadable(f"is too large: {image.width} x {image.height} pixels")
+    with refuse_damage("is damaged"), refuse_bombs():
+        image.load()
+        plain = _plain(ImageOps.exif_transpose(image) if _has_rotation(image) else image)
         return plain if size is None else _fit_square(plain, size)
 
 
@@ -128,10 +159,14 @@ def upright_size(image: Image.Image) -> tuple[int, int]:
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    says_nothing = image.format != "TIFF" and not {"exif", "xmp", "Raw profile type exif"} & image.info.keys()
-    if not says_nothing:
+    if _has_rotation(image):
         ImageOps.exif_transpose(image, in_place=True)  # without a copy where there is nothing to turn
     return image
+
+
+def _has_rotation(image: Image.Image) -> bool:
+    """Return whether the file may say how the image is to be turned."""
+    return image.format == "TIFF" or bool({"exif", "xmp", "Raw profile type exif"} & image.info.keys())
 
 
 def _plain(image: Image.Image) -> Image.Image:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import os
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path, PureWindowsPath
 
 from ..errors import UserError
@@ -24,6 +28,9 @@ EXTENSIONS = frozenset(
         *("tif", "tiff", "bmp", "dib", "tga", "ppm", "pgm", "pbm", "pnm"),
     )
 )
+HEIF_EXTENSIONS = frozenset((".heic", ".heif"))  # read where pillow-heif is installed
+INSTALL_HEIF = "pip install pillow-heif"
+_CLUTTER = frozenset(("thumbs.db", "desktop.ini"))  # what systems put into any folder
 
 
 def is_hidden(name: str) -> bool:
@@ -33,7 +40,40 @@ def is_hidden(name: str) -> bool:
 
 def is_image_name(name: str) -> bool:
     """Return whether ``name`` is that of a visible image file."""
-    return not is_hidden(name) and os.path.splitext(name)[1].lower() in EXTENSIONS  # noqa: PTH122 (a name, not a path)
+    if is_hidden(name):
+        return False
+    ending = os.path.splitext(name)[1].lower()  # noqa: PTH122 (a name, not a path)
+    return ending in EXTENSIONS or (ending in HEIF_EXTENSIONS and can_read_heif())
+
+
+@functools.cache
+def can_read_heif() -> bool:
+    """Return whether pillow-heif is installed; it is not imported."""
+    return importlib.util.find_spec("pillow_heif") is not None
+
+
+def count_ignored(name: str, ignored: Counter[str]) -> None:
+    """Count a file that is not read by its ending; hidden ones, and what systems leave behind, do not count.
+
+    >>> found = Counter()
+    >>> for name in ("a.HEIC", "b.HEIC", "notes", ".DS_Store", "Thumbs.db"): count_ignored(name, found)
+    >>> found
+    Counter({'.HEIC': 2, 'without ending': 1})
+    """
+    if not is_hidden(name) and name.lower() not in _CLUTTER:
+        ignored[os.path.splitext(name)[1] or "without ending"] += 1  # noqa: PTH122
+
+
+def describe_ignored(ignored: Mapping[str, int]) -> str:
+    """Say how many files of which endings were ignored, and how HEIC files would not be.
+
+    >>> describe_ignored({".mov": 3, ".TXT": 12})
+    '.TXT: 12, .mov: 3 files ignored'
+    """
+    counts = ", ".join(f"{kind}: {n}" for kind, n in sorted(ignored.items(), key=lambda item: -item[1]))
+    one = sum(ignored.values()) == 1
+    hint = any(kind.lower() in HEIF_EXTENSIONS for kind in ignored) and not can_read_heif()
+    return f"{counts} file{'' if one else 's'} ignored" + (f" (to read HEIC: {INSTALL_HEIF})" if hint else "")
 
 
 def parse_split(name: str) -> str | None:

@@ -104,6 +104,11 @@ class ImageSet:
             counts["unknown"] = counts.get("unknown", 0) + number[0]
         return counts
 
+    def class_counts(self) -> dict[str, int]:
+        """Return the images per class, in class order, empty classes too; without images of no class."""
+        many = torch.bincount(self.labels[self.labels >= 0], minlength=len(self.class_names))
+        return dict(zip(self.class_names, many.tolist(), strict=True))
+
     def convert(self, size: int | None, channels: int | None) -> ImageSet:
         """Return the images as size × size squares with 1 or 3 channels; None keeps what they have."""
         images: Pixels = self.images

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import UserError
 from .catalogue import KNOWN_SETS
 from .decoding import read_shapes
-from .file_names import UNDIVIDED
+from .file_names import UNDIVIDED, describe_ignored
 from .imageset import UNKNOWN, ImageSet
 from .loading import Located, find_known, is_archive, locate, read_located
 from .mapped_images import iterate_parts
@@ -69,6 +69,7 @@ class CheckReport:
     path: Path
     images: dict[str, int]  # readable ones, per split
     findings: tuple[Finding, ...]
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)  # … and per class
 
     @property
     def broken(self) -> bool:
@@ -98,13 +99,19 @@ def check_data(source: str | Path, *, data_root: str | Path | None = None) -> Ch
             findings.append(Finding("unusable", split, str(error), broken=True))
             continue
         findings += [Finding("unreadable", bad.name, bad.reason, broken=True) for bad in reading.bad]
+        if reading.ignored:
+            findings.append(Finding("ignored", split, describe_ignored(reading.ignored)))
         readable[split] = reading.images
         if split in ("train", UNDIVIDED):
             findings += _small_classes(reading.images)
         findings += _odd_sizes(located.path, reading.images)
     findings += _repeated(readable)
     return CheckReport(
-        located.name, located.path, {split: len(found) for split, found in readable.items()}, tuple(findings)
+        located.name,
+        located.path,
+        {split: len(found) for split, found in readable.items()},
+        tuple(findings),
+        {split: found.class_counts() for split, found in readable.items()},
     )
 
 

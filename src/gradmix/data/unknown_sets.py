@@ -135,7 +135,9 @@ def _find(unknown: UnknownSource, data_root: str | Path | None, download: bool) 
 
 
 def _where(unknown: UnknownSource, data_root: str | Path | None) -> str:
-    return f"looked for {', '.join(KNOWN_SETS[unknown.source].paths)} in {resolve_root(data_root)}"
+    known = KNOWN_SETS[unknown.source]
+    get = f"; gradmix data get {known.name} downloads it" if known.hub_repo else ""
+    return f"looked for {', '.join(known.paths)} in {resolve_root(data_root)}{get}"
 
 
 def _complain(protocol: str, missing: Sequence[MissingSet], of: int) -> str:

@@ -1,11 +1,20 @@
 """Is this image of a known class, and of which: scores on features or logits, and the threshold."""
 
 from .arrays import outputs_of
-from .decision import UNKNOWN_NAME, Decision, Predictions, add_bias
-from .detector import Detector
+from .decision import (
+    UNKNOWN_NAME,
+    ClassThreshold,
+    Decision,
+    Predictions,
+    Threshold,
+    add_bias,
+    calibrate,
+    conformal_threshold,
+)
+from .detector import Detector, FormulaDetector
 from .ensemble import Ensemble
 from .fdbd import FDBD
-from .formula import FormulaDetector
+from .g_openmax import GOpenMax
 from .gen import GEN
 from .klm import KLMatching
 from .knn import KNN, SCORE_NORMALIZATIONS, Neighbours, knn_similarity, known_score
@@ -37,7 +46,6 @@ from .score_all import score_all
 from .shaping import ASH, DICE, VRA, ReAct, Scale
 from .she import SHE
 from .temperature import Temperature
-from .threshold import ClassThreshold, Threshold, calibrate, conformal_threshold
 from .vim import Residual, ViM
 
 __all__ = [
@@ -71,6 +79,7 @@ __all__ = [
     "Ensemble",
     "Entropy",
     "FormulaDetector",
+    "GOpenMax",
     "HeadWeights",
     "KLMatching",
     "KNNDistance",

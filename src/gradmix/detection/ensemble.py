@@ -37,10 +37,20 @@ class Ensemble(Detector):
         self.learns = any(member.learns for member in members)
         self.needs_held_out = any(member.needs_held_out for member in members)
         self._mean: Tensor | None = None
+        self._shares_index = False
+
+    def share_index(self, index: KNN) -> None:
+        """Let the neighbours among its scores be those of ``index``: neither fitted nor saved once more."""
+        self.members = tuple(
+            index.with_settings(**member.settings()) if isinstance(member, KNN) else member
+            for member in self.members
+        )
+        self._shares_index = True
 
     def learn(self, train: Outputs, num_classes: int, held_out: Outputs | None = None) -> None:
         for member in self.members:
-            member.fit(train, num_classes, held_out=held_out)
+            if not self._is_shared(member):
+                member.fit(train, num_classes, held_out=held_out)
         if held_out is None:
             warnings.warn(
                 f"no images were held out: {self.name} standardizes its scores by the training images, which "
@@ -59,9 +69,20 @@ class Ensemble(Detector):
         found = [member.score(test) for member in self.members]
         if self._mean is None:
             raise UserError(f"this {self.name} detector has seen no images; call fit first")
-        scores = torch.stack([scores.score for scores in found], dim=1)  # (N, n)
+        return Scores(self._combine([scores.score for scores in found]), found[0].label)
+
+    def graph(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
+        try:
+            found = [member.graph(outputs) for member in self.members]
+        except UserError:
+            return super().graph(outputs)  # refused under the name of the sum
+        return self._combine([score for score, _ in found]), found[0][1]
+
+    def _combine(self, found: Sequence[Tensor]) -> Tensor:
+        """Return the mean (N,) of the standardized scores, each (N,)."""
+        assert self._mean is not None
         deviation = self._deviation.where(self._deviation > _SMALLEST_DEVIATION, torch.ones_like(self._mean))
-        return Scores(clamp_to_finite(((scores - self._mean) / deviation).mean(dim=1)), found[0].label)
+        return clamp_to_finite(((torch.stack(list(found), dim=1) - self._mean) / deviation).mean(dim=1))
 
     def settings(self) -> dict[str, Any]:
         return {
@@ -75,20 +96,35 @@ class Ensemble(Detector):
             raise UserError(f"this {self.name} detector has seen no images; call fit first")
         state = {"mean": self._mean, "deviation": self._deviation}
         for number, member in enumerate(self.members):
-            state |= {f"{number}.{key}": value for key, value in member.state().items()}
+            if not self._is_shared(member):
+                state |= {f"{number}.{key}": value for key, value in member.state().items()}
         return state
 
+    def _is_shared(self, member: Detector) -> bool:
+        return self._shares_index and isinstance(member, KNN)
+
     @classmethod
-    def from_state(cls, state: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
+    def from_state(
+        cls, state: Mapping[str, Tensor], settings: Mapping[str, Any], index: KNN | None = None
+    ) -> Self:
+        """Return the sum that ``state()`` and ``settings()`` describe; ``index``: its shared neighbours."""
         from .registry import load_detector  # which knows this class, too
 
-        names, members = [], []
+        names: list[str] = []
+        members: list[Detector] = []
+        shares_index = False
         for number, (name, of_member) in enumerate(settings["members"]):
             prefix = f"{number}."
             own = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-            members.append(load_detector(name.partition(":")[0], of_member, own))
+            kind = name.partition(":")[0]
+            if kind == KNN.name and not own and index is not None:
+                shares_index = True
+                members.append(index.with_settings(**of_member))
+            else:  # files of before have the neighbours a second time
+                members.append(load_detector(kind, of_member, own))
             names.append(name)
         detector = cls(names, members)
+        detector._shares_index = shares_index
         detector._mean, detector._deviation = state["mean"], state["deviation"]
         return detector
 

@@ -96,6 +96,7 @@ class KNN(Detector):
         self.chunk_bytes = chunk_bytes
         self.index = choose("index", index, INDEXES)
         self._bank: Bank | None = None
+        self._saved: tuple[Outputs, int] | None = None  # features from a file, not yet laid out for searching
         self._lengths: Tensor | None = None  # (M,) of the training features, in fit's order
         self._search: Bank | ApproximateIndex | None = None
 
@@ -152,11 +153,12 @@ class KNN(Detector):
     def with_settings(self, **settings: Any) -> Self:
         """Return a detector on the same neighbours (not a copy of them) with some settings replaced."""
         other = type(self)(**(self.settings() | settings))
-        if self._bank is not None:
-            other._bank, other._lengths = self._bank, self._lengths
-            other._search = self._search if other.index == self.index else None
-            if other._search is None:
-                other._search_in(self._bank)
+        if self._bank is not None or self._saved is not None:
+            bank, other._lengths = self._require_bank(), self._lengths
+            if other.index == self.index:
+                other._search, other._bank = self._search, bank
+            else:
+                other._search_in(bank)
         return other
 
     def training_features(self) -> Outputs:
@@ -205,8 +207,9 @@ class KNN(Detector):
         knn._lengths = state.get("lengths")
         if knn._lengths is not None and knn._lengths.shape != train.labels.shape:
             raise UserError(f"{len(train.labels)} features but {len(knn._lengths)} lengths of them")
-        # Not through fit: scaling unit vectors to unit length again would move their last bit.
-        return knn._search_in(_lay_out(train, num_classes, lambda unit: unit))
+        # Laid out when first searched: a model that decides by something else may never be.
+        knn._saved = train, num_classes
+        return knn
 
     def _score(self, count: int, queries: Callable[[slice], tuple[Tensor, Tensor | None]]) -> Scores:
         """Score ``queries(part)``: unit features (n, d), and their rows in the bank if they are in it."""
@@ -222,10 +225,9 @@ class KNN(Detector):
                 advance(len(unit))
         return Scores(score, label)
 
-    def _search_in(self, bank: Bank) -> Self:
-        self._bank = bank
+    def _search_in(self, bank: Bank) -> None:
         self._search = bank if self.index == "exact" else ApproximateIndex(bank)
-        return self
+        self._bank, self._saved = bank, None
 
     def _unit(self, z: Tensor) -> Tensor:
         bank = self._require_bank()
@@ -233,12 +235,18 @@ class KNN(Detector):
         return unit_rows(require_finite(z.to(bank.features.device), "features"))
 
     def _require_search(self) -> Bank | ApproximateIndex:
-        return self._search or self._require_bank()
+        bank = self._require_bank()  # lays it out if need be
+        return self._search or bank
 
     def _require_bank(self) -> Bank:
-        if self._bank is None:
-            raise UserError("this knn detector has seen no training images; call fit first")
-        return self._bank
+        saved, bank = self._saved, self._bank  # in this order, for another thread sets them in the other
+        if bank is None:
+            if saved is None:
+                raise UserError("this knn detector has seen no training images; call fit first")
+            # Not through fit: scaling unit vectors to unit length again would move their last bit.
+            bank = _lay_out(*saved, lambda unit: unit)
+            self._search_in(bank)  # two threads may both do it, to the same result
+        return bank
 
 
 def _lay_out(train: Outputs, num_classes: int, unit: Callable[[Tensor], Tensor]) -> Bank:

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
-from .detector import Detector
-from .formula import require_classes
+from .detector import Detector, require_classes
 from .outputs import Outputs, Scores, clamp_to_finite, require_finite, require_known_labels
 
 ROWS_AT_ONCE = 4096  # bounds the float64 copies
@@ -86,6 +85,10 @@ class LearnedDetector(Detector):
         for part in chunks(len(score)):
             score[part] = self.score_rows(test.select(part))
         return Scores(clamp_to_finite(score), test.logits.argmax(dim=1))
+
+    def graph(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
+        assert outputs.logits is not None
+        return clamp_to_finite(self.score_rows(outputs)), outputs.logits.argmax(dim=1)
 
     def settings(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .formula import FormulaDetector, require_positive
+from .detector import FormulaDetector, require_positive
 from .outputs import clamp_to_finite
 
 
@@ -62,10 +62,6 @@ class LogitDetector(FormulaDetector):
 
     def score_parts(self, parts: Mapping[str, Tensor]) -> Tensor:
         return self.score_logits(parts["logits"])
-
-    def graph(self, features: Tensor, logits: Tensor | None) -> tuple[Tensor, Tensor]:
-        assert logits is not None
-        return self.score_logits(logits), logits.argmax(dim=1)
 
     @abstractmethod
     def score_logits(self, logits: Tensor) -> Tensor:

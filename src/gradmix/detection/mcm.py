@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from .formula import FormulaDetector, require_positive
+from .detector import FormulaDetector, require_positive
 from .logits import msp
 
 

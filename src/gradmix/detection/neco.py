@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
-from .detector import Detector
-from .formula import require_classes
+from .detector import Detector, require_classes
 from .learned import chunks, mean_of_rows, second_moment
 from .nno import class_means
 from .outputs import Outputs, Scores, clamp_to_finite, require_finite, require_known_labels
@@ -37,6 +36,7 @@ class NECO(Detector):
             raise UserError(f"neco needs variance above 0 and at most 1, not {variance}")
         self.variance = variance
         self._learned: dict[str, Tensor] = {}
+        self._with_logits = False
 
     def learn(self, train: Outputs, num_classes: int, held_out: Outputs | None = None) -> None:
         require_known_labels(train, num_classes)
@@ -49,6 +49,7 @@ class NECO(Detector):
         values, axes = torch.linalg.eigh(moment / (scale[:, None] * scale))
         held = values.clamp_min(0).flip(0).cumsum(0)
         dim = min(int((held < self.variance * held[-1]).sum()) + 1, len(held))
+        self._with_logits = train.logits is not None
         means = (class_means(h, train.labels, num_classes) - mean) / scale
         classes = torch.bincount(train.labels, minlength=num_classes).nonzero()[:, 0]
         self._learned = {
@@ -57,14 +58,14 @@ class NECO(Detector):
             "axes": axes[:, -dim:].contiguous(),
             "means": means[classes].contiguous(),
             "classes": classes,
-            "with_logits": torch.tensor([train.logits is not None]),
+            "with_logits": torch.tensor([self._with_logits]),
             "num_classes": torch.tensor([num_classes]),
         }
 
     def class_scores(self, test: Outputs) -> Tensor:
         self._require_ready(test)
         t = self._learned
-        if bool(t["with_logits"]):
+        if self._with_logits:
             assert test.logits is not None
             return test.logits.double()
         found = torch.full((len(test.features), int(t["num_classes"])), -torch.inf, dtype=torch.float64)
@@ -79,10 +80,21 @@ class NECO(Detector):
             s = self._standardize(test, part)
             leading = torch.linalg.vector_norm(s @ self._learned["axes"], dim=1)
             score[part] = leading / torch.linalg.vector_norm(s, dim=1).clamp_min(_SMALLEST)
-        if bool(self._learned["with_logits"]):
+        if self._with_logits:
             assert test.logits is not None
             score *= test.logits.double().amax(dim=1)
         return Scores(clamp_to_finite(score), label)
+
+    def graph(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
+        t, h, logits = self._learned, outputs.penultimate, outputs.logits
+        assert h is not None
+        s = (h.double() - t["mean"]) / t["scale"]
+        score = (s @ t["axes"]).square().sum(dim=1).sqrt() / s.square().sum(dim=1).sqrt().clamp_min(_SMALLEST)
+        if self._with_logits:
+            assert logits is not None
+            return clamp_to_finite(score * logits.double().amax(dim=1)), logits.argmax(dim=1)
+        distance = (s[:, None] - t["means"]).square().sum(dim=2)  # ONNX has no cdist
+        return clamp_to_finite(score), t["classes"][distance.argmin(dim=1)]
 
     def _standardize(self, test: Outputs, part: slice) -> Tensor:
         assert test.penultimate is not None
@@ -98,7 +110,7 @@ class NECO(Detector):
                 f"penultimate activations have {test.penultimate.shape[1]} dimensions, those of the training "
                 f"images {len(t['mean'])}; use the same network for both"
             )
-        if bool(t["with_logits"]):
+        if self._with_logits:
             if test.logits is None:
                 raise UserError("this neco detector was fitted with logits, and these outputs have none")
             require_classes(require_finite(test.logits, "logits"), int(t["num_classes"]), "logits")
@@ -118,4 +130,5 @@ class NECO(Detector):
     def from_state(cls, state: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
         detector = cls(**settings)
         detector._learned = {name: state[name] for name in _TENSORS}
+        detector._with_logits = bool(state["with_logits"])
         return detector

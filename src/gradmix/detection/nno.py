@@ -107,7 +107,8 @@ class NNO(Detector):
             ]
             self._whiten = torch.stack(own)
 
-    def graph(self, features: Tensor, logits: Tensor | None) -> tuple[Tensor, Tensor]:
+    def graph(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
+        features = outputs.features
         # ‖(z − μ_c) W_c‖ written out, for ONNX has no cdist.
         means, whiten = (value.to(features.device) for value in (self._means, self._whiten))
         away = (features.double()[:, None] - means)[:, :, None] @ whiten  # (N, K, 1, d)

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError, choose
-from .detector import Detector
+from .detector import Detector, require_classes
 from .extreme_value import LIBMR, Tails, check_shift
-from .formula import require_classes
 from .nno import class_means
 from .outputs import Outputs, Scores, clamp_to_finite, require_finite, require_known_labels
 
@@ -151,9 +150,8 @@ class OpenMax(Detector):
         revised, unknown = self._revise(self._logits(test, len(self._fitted().fitted)))
         return Scores(self._score(revised, unknown), revised.argmax(dim=1))
 
-    def graph(self, features: Tensor, logits: Tensor | None) -> tuple[Tensor, Tensor]:
-        assert logits is not None
-        revised, unknown = self._revise(logits.double(), for_onnx=True)
+    def graph(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
+        revised, unknown = self._revise(self._read(outputs), for_onnx=True)
         return self._score(revised, unknown), revised.argmax(dim=1)
 
     def settings(self) -> dict[str, Any]:
@@ -176,7 +174,12 @@ class OpenMax(Detector):
     def _logits(self, outputs: Outputs, num_classes: int) -> Tensor:
         assert outputs.logits is not None
         require_classes(outputs.logits, num_classes, "logits")
-        return require_finite(outputs.logits, "logits").double()
+        return require_finite(self._read(outputs), "logits")
+
+    def _read(self, outputs: Outputs) -> Tensor:
+        """Return the outputs that are revised, unchecked."""
+        assert outputs.logits is not None
+        return outputs.logits.double()
 
     def _revise(self, logits: Tensor, for_onnx: bool = False) -> tuple[Tensor, Tensor]:
         means, tails = self._means.to(logits.device), self._fitted().to(logits.device)

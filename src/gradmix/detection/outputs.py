@@ -74,26 +74,26 @@ class Outputs:
     def __post_init__(self) -> None:
         if self.features.ndim != 2:
             raise UserError(f"features must be (images, dimensions), not {tuple(self.features.shape)}")
-        if self.labels.shape != (len(self.features),):
+        n = self.features.shape[0]  # not len, which is a number even where the exporter has a symbol
+        if self.labels.shape != (n,):
             raise UserError(
-                f"{len(self.features)} features but labels of shape {tuple(self.labels.shape)}: "
+                f"{n} features but labels of shape {tuple(self.labels.shape)}: "
                 "one label per image is needed (-1 where unknown)"
             )
-        if self.logits is not None and (self.logits.ndim != 2 or len(self.logits) != len(self.features)):
+        if self.logits is not None and (self.logits.ndim != 2 or self.logits.shape[0] != n):
             raise UserError(
-                f"{len(self.features)} features but logits of shape {tuple(self.logits.shape)}: "
-                "one row per image is needed"
+                f"{n} features but logits of shape {tuple(self.logits.shape)}: one row per image is needed"
             )
         self._check_penultimate()
         for name, values in self.extra.items():
-            if len(values) != len(self.features):
-                raise UserError(f"{len(self.features)} features but {len(values)} rows of '{name}'")
+            if values.shape[0] != n:
+                raise UserError(f"{n} features but {len(values)} rows of '{name}'")
 
     def _check_penultimate(self) -> None:
         h = self.penultimate
         if h is None:
             return
-        if h.ndim != 2 or len(h) != len(self.features):
+        if h.ndim != 2 or h.shape[0] != self.features.shape[0]:
             raise UserError(
                 f"{len(self.features)} features but penultimate activations of shape {tuple(h.shape)}: "
                 "one row per image is needed"

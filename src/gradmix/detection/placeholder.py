@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .formula import FormulaDetector, require_positive
+from .detector import FormulaDetector, require_positive
 from .logits import LogitDetector
 from .outputs import clamp_to_finite
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from .formula import FormulaDetector
+from .detector import FormulaDetector
 
 
 def reconstruction(errors: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from ..errors import UserError, choose
 from .detector import Detector
 from .ensemble import Ensemble
 from .fdbd import FDBD
+from .g_openmax import GOpenMax
 from .gen import GEN
 from .klm import KLMatching
 from .knn import KNN, SCORE_NORMALIZATIONS
@@ -40,6 +41,7 @@ DETECTORS: dict[str, type[Detector]] = {
     "mls": MLS,
     "energy": Energy,
     "openmax": OpenMax,
+    "g-openmax": GOpenMax,
     "osrci": OSRCI,
     "placeholder": Placeholder,
     "reconstruction": Reconstruction,
@@ -130,8 +132,13 @@ def make_detector_with(name: str, settings_of: Callable[[str], Mapping[str, Any]
     return members[0] if len(parts) == 1 else Ensemble(parts, members)
 
 
-def load_detector(name: str, settings: Mapping[str, Any], state: Mapping[str, Tensor]) -> Detector:
-    """Return the detector of that name that ``state()`` and ``settings()`` describe."""
+def load_detector(
+    name: str, settings: Mapping[str, Any], state: Mapping[str, Tensor], index: KNN | None = None
+) -> Detector:
+    """Return the detector of that name that ``state()`` and ``settings()`` describe.
+
+    ``index``: the neighbours that a sum of scores shares with the model.
+    """
     if "+" in name:
-        return Ensemble.from_state(state, settings)
+        return Ensemble.from_state(state, settings, index)
     return DETECTORS[choose("detector", name, DETECTORS)].from_state(state, settings)

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from ..errors import UserError
 from .bank import unit_rows
+from .detector import Detector
 from .learned import LearnedDetector, chunks, require_count
 from .logits import energy
-from .outputs import Outputs
+from .outputs import Outputs, clamp_to_finite
 
 # Similarities of so many training images to so many queries are 2 MiB: still in the processor's cache when
 # they are raised to a power.
@@ -42,6 +43,9 @@ class Relation(LearnedDetector):
         for part in chunks(len(self.unit)):
             self.unit[part] = unit_rows(train.penultimate[part])
         self.probabilities = torch.softmax(train.logits.float(), dim=1)
+
+    def graph(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
+        return Detector.graph(self, outputs)  # refused: all training images would be in the graph
 
     def score_rows(self, rows: Outputs) -> Tensor:
         assert rows.penultimate is not None
@@ -103,6 +107,14 @@ class NNGuide(LearnedDetector):
             near = self._nearest(unit_rows(rows.penultimate[queries]))
             guidance[queries] = near.double().mean(dim=1)
         return energy(rows.logits) * guidance
+
+    def graph(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
+        assert outputs.penultimate is not None
+        assert outputs.logits is not None
+        alike = unit_rows(outputs.penultimate) @ self.bank.T
+        near = alike.topk(min(self.k, self.bank.shape[0]), dim=1).values
+        score = energy(outputs.logits) * near.double().mean(dim=1)
+        return clamp_to_finite(score), outputs.logits.argmax(dim=1)
 
     def _nearest(self, unit: Tensor) -> Tensor:
         """Return the k largest products (n, k) of unit queries (n, d) with the bank, in bounded memory."""

@@ -69,6 +69,16 @@ class RMDS(Detector):
         which = torch.cat([torch.empty(0, dtype=torch.int64), *(part.indices for part in parts)])
         return Scores(clamp_to_finite(score), self._learned["classes"][which])
 
+    def graph(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
+        h = outputs.penultimate if self._of.penultimate else outputs.features
+        assert h is not None
+        t, away = self._learned, h.double() - self._learned["mean"]
+        # The squared distances written out, for ONNX has no cdist.
+        offset = (away @ t["whiten"])[:, None] - (t["means"] - t["mean"]) @ t["whiten"]  # (N, C', d)
+        total = (away @ t["whiten_all"]).square().sum(dim=1, keepdim=True)
+        relative = offset.square().sum(dim=2) - total
+        return clamp_to_finite(-relative.amin(dim=1)), t["classes"][relative.argmin(dim=1)]
+
     def _relative(self, h: Tensor) -> Tensor:
         """Return MD_c − MD₀ (n, C') of h (n, d) for the classes that have images."""
         t = self._learned

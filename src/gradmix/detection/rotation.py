@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from .formula import FormulaDetector
+from .detector import FormulaDetector
 from .outputs import clamp_to_finite
 
 

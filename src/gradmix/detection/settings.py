@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import UserError, choose
+from .g_openmax import GOpenMax
 from .knn import KNN, SCORE_NORMALIZATIONS
 from .logits import MSP, Energy
 from .mcm import MCM, NegPrompt
@@ -66,6 +67,8 @@ class DetectionSettings:
             return self.knn_settings() | ({"normalize": how} if how else {})
         if kind == OpenMax.name:
             return self._openmax()
+        if kind == GOpenMax.name:
+            return {name: value for name, value in self._openmax().items() if name != "variant"}
         if kind == Placeholder.name:  # a difference of logits, unless a temperature makes it a softmax
             return {"probability": self.score_temperature}
         if kind not in _SOFTMAXES:

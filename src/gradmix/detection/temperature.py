@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
-from .formula import require_classes
+from .detector import require_classes
 from .logits import LogitDetector, msp
 from .outputs import Outputs, require_finite, require_known_labels
 

@@ -1,5 +1,6 @@
 """How good it is: metrics, and the open-set evaluation that uses them."""
 
+from .answers import AnswerCounts, count_answers
 from .full_spectrum import SEVERITY
 from .intrinsic import intrinsic_dimension, two_nn
 from .linear_probe import ProbeResult, encoder_features, linear_probe
@@ -35,6 +36,7 @@ __all__ = [
     "FPR_NOTE",
     "METRIC_NAMES",
     "SEVERITY",
+    "AnswerCounts",
     "NetworkResult",
     "OpenSetResult",
     "ProbeResult",
@@ -43,6 +45,7 @@ __all__ = [
     "aupr_out",
     "auroc",
     "closed_set_accuracy",
+    "count_answers",
     "detection_accuracy",
     "dtacc",
     "encoder_features",

@@ -20,22 +20,10 @@ from torch.nn import functional as F
 from ..data import ImageSet
 from ..errors import UserError, choose
 from ..models import Network
+from ..models.linear_fits import LinearClassifier, fit_logistic, fit_standardization
 from ..progress import progress
 from ..training.seeds import generator_for
 from ..views import Normalizer
-
-
-@dataclass(frozen=True)
-class LinearClassifier:
-    """logits = ((x − mean) / std) Wᵀ + b; weight (C, d), bias (C,), mean and std (d,)."""
-
-    weight: Tensor
-    bias: Tensor
-    mean: Tensor
-    std: Tensor
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return F.linear((x - self.mean) / self.std, self.weight, self.bias)
 
 
 @dataclass(frozen=True)
@@ -108,36 +96,6 @@ def top_k_accuracy(logits: Tensor, labels: Tensor, k: int) -> float:
     return float((best == labels[:, None]).any(1).double().mean())
 
 
-def fit_logistic(x: Tensor, y: Tensor, classes: int, c: float = 1.0) -> LinearClassifier:
-    """Minimize mean_i CE(W x_i + b, y_i) + ‖W‖² / (2·c·N) over standardized x; b is not regularized.
-
-    This is scikit-learn's objective Σ_i CE_i + ‖W‖² / (2·c), divided by N. It is solved in float64: where the
-    penalty is all that bends the objective, float32's rounding left probabilities wrong by 0.003.
-    """
-    mean, std = _fit_standardization(x)
-    z = ((x - mean) / std).double()
-    weight = z.new_zeros(classes, x.shape[1]).requires_grad_()
-    bias = z.new_zeros(classes).requires_grad_()
-    optimizer = torch.optim.LBFGS(
-        [weight, bias],
-        max_iter=1000,
-        tolerance_grad=1e-7,
-        tolerance_change=1e-12,
-        history_size=20,
-        line_search_fn="strong_wolfe",
-    )
-
-    def objective() -> Tensor:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(F.linear(z, weight, bias), y) + weight.square().sum() / (2 * c * len(z))
-        torch.autograd.backward(loss)
-        return loss
-
-    with torch.enable_grad():
-        optimizer.step(objective)  # type: ignore[no-untyped-call]
-    return LinearClassifier(weight.detach().to(x.dtype), bias.detach().to(x.dtype), mean, std)
-
-
 def fit_sgd(
     x: Tensor, y: Tensor, classes: int, seed: int, epochs: int = 100, batch_size: int = 256, lr: float = 3.0
 ) -> LinearClassifier:
@@ -146,7 +104,7 @@ def fit_sgd(
     A standardized x has length √d, and the steepest curvature of the loss grows with its square: dividing
     the rate by d makes one rate right for every encoder, with no search over 0.1 … 30.
     """
-    mean, std = _fit_standardization(x)
+    mean, std = fit_standardization(x)
     z = (x - mean) / std
     weight, bias = z.new_zeros(classes, x.shape[1]), z.new_zeros(classes)
     # The gradient of a linear softmax classifier is two lines; autograd would cost more than it does.
@@ -175,12 +133,6 @@ PROBES: dict[str, Callable[[Tensor, Tensor, int, int], LinearClassifier]] = {
     "fast": lambda x, y, classes, seed: fit_logistic(x, y, classes),
     "standard": fit_sgd,
 }
-
-
-def _fit_standardization(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and standard deviation of every feature; 1 for one that never varies (a dead channel)."""
-    std, mean = torch.std_mean(x, dim=0, correction=0)
-    return mean, torch.where(std > 1e-6 * mean.abs(), std, 1.0)
 
 
 def _check(x: Tensor, y: Tensor, what: str) -> None:

@@ -25,6 +25,7 @@ from ..recognition import Recognizer
 from ..recognition.calibration import fit_detector, make_detector_for
 from .full_spectrum import add_corrupted
 from .metrics import open_set_metrics
+from .result_text import format_result
 
 # The images, what the network says about them, or a function that loads them.
 Training = ImageSet | Outputs | Callable[[], ImageSet]
@@ -47,6 +48,10 @@ class OpenSetResult:
     threshold: float
     sets: Mapping[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Return the numbers as a table: what happens at the threshold first, then one row per detector."""
+        return format_result(self)
 
     @property
     def main(self) -> dict[str, float]:

@@ -13,9 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..detection import KNN, Decision
+from ..data import UNKNOWN
+from ..detection import KNN, Decision, Outputs
 from ..errors import UserError, first_line
 from ..recognition import Recognizer
+from ..recognition.features import head_weights
 
 LARGEST_DIFFERENCE = 1e-4  # between onnxruntime's outputs and torch's
 _NEEDS = "export needs the extra 'export': pip install 'gradmix[export]'"
@@ -32,6 +34,7 @@ class Graph(nn.Module):
         super().__init__()
         self.network = recognizer.network
         self.detector = decision.detector
+        self.head = head_weights(recognizer.network)
         device = next(self.network.parameters()).device
         self.register_buffer("mean", torch.tensor(recognizer.normalizer.mean, device=device).view(-1, 1, 1))
         self.register_buffer("std", torch.tensor(recognizer.normalizer.std, device=device).view(-1, 1, 1))
@@ -41,11 +44,16 @@ class Graph(nn.Module):
         return ["features"] if isinstance(self.detector, KNN) else ["score", "nearest"]
 
     def forward(self, pixels: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        outputs = self.outputs(pixels)
+        return outputs.features if isinstance(self.detector, KNN) else self.detector.graph(outputs)
+
+    def outputs(self, pixels: Tensor) -> Outputs:
+        """Return what the network says about the images, with the label of all of them unknown."""
         x = (pixels.permute(0, 3, 1, 2).float() / 255 - self.mean) / self.std
         answer = self.network.answer(x)
-        if isinstance(self.detector, KNN):
-            return answer.features
-        return self.detector.graph(answer.features, answer.logits)
+        labels = torch.full((pixels.shape[0],), UNKNOWN, device=pixels.device)
+        parts = (answer.logits, answer.extra, answer.penultimate, self.head)
+        return Outputs(answer.features, labels, *parts)
 
 
 def write_graph(graph: Graph, size: int, channels: int, path: Path) -> None:
@@ -63,8 +71,10 @@ def write_graph(graph: Graph, size: int, channels: int, path: Path) -> None:
         for n in (2, 5)  # 1 would be taken for a constant
     )
     kind = type(graph.network.encoder).__name__
+    with torch.no_grad():
+        graph(example.to(device))  # a score that has no graph says so here, before the exporter's seconds
     try:
-        with _silence_exporter(), torch.no_grad():
+        with silence_exporter(), torch.no_grad():
             program = torch.onnx.export(
                 graph,
                 (example.to(device),),
@@ -101,7 +111,7 @@ def _as_tuple(outputs: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 
 @contextmanager
-def _silence_exporter() -> Iterator[None]:
+def silence_exporter() -> Iterator[None]:
     """Silence logs, warnings and prints of torch's exporter, which are many."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)

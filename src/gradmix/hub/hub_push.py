@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +15,9 @@ import yaml
 from .. import __version__
 from ..errors import UserError, first_line
 from ..hub_file import MODEL_FILE, NEEDS, check_repo, quiet_client
-from ..recognition import save
+from ..recognition import Recognizer, save
 from ..recognition.model_file import load_with_notes, model_path
+from ..recognition.model_format import GivenModule
 from .model_card import make_model_card
 
 CARD = "README.md"
@@ -32,21 +33,44 @@ class PushResult:
 
 
 def push_model(
-    model: str | Path, repo: str, *, private: bool = False, pictures: bool = False, new_card: bool = False
+    model: str | Path,
+    repo: str,
+    *,
+    private: bool = False,
+    pictures: bool = False,
+    new_card: bool = False,
+    backbone: GivenModule | str | None = None,
 ) -> PushResult:
     """Upload ``model`` (a run folder or a model file) to ``repo`` (owner/name) in one commit.
 
     ``private``: refused if the repository exists and is public. ``pictures``: include the small pictures and
     file names of the training images. An existing card is kept, because its owner may have written a
-    license into it, unless ``new_card``.
+    license into it, unless ``new_card``. ``backbone`` as in :func:`gradmix.load`; code is never uploaded.
     """
+    check_repo(repo)
+    file = model_path(model)
+    recognizer, notes = load_with_notes(file, backbone)
+    return push_recognizer(
+        recognizer, notes, repo, private=private, pictures=pictures, new_card=new_card, file=file
+    )
+
+
+def push_recognizer(
+    recognizer: Recognizer,
+    notes: Mapping[str, Any],
+    repo: str,
+    *,
+    private: bool = False,
+    pictures: bool = False,
+    new_card: bool = False,
+    file: Path | None = None,
+) -> PushResult:
+    """Upload a model that is in memory; beside ``file``, where it came from, the card's numbers are found."""
     check_repo(repo)
     try:
         from huggingface_hub import CommitOperationAdd, HfApi
     except ImportError:
         raise UserError(NEEDS) from None
-    file = model_path(model)
-    recognizer, notes = load_with_notes(file)
     if not pictures:
         recognizer = recognizer.without_pictures()
     api = HfApi(library_name="gradmix", library_version=__version__)
@@ -62,7 +86,7 @@ def push_model(
             dict(recognizer.recipe), sort_keys=False, allow_unicode=True
         ).encode()
         if not kept_card:
-            evaluation, note = _read_evaluation(file)
+            evaluation, note = (None, "") if file is None else _read_evaluation(file)
             content[CARD] = make_model_card(recognizer, repo, evaluation).encode()
         additions = [CommitOperationAdd(name, what) for name, what in content.items()]
         done = api.create_commit(repo, additions, commit_message=f"Model by gradmix {__version__}")

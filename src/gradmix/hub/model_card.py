@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torch import nn
+
 from .. import __version__
+from ..models import HubTower
+from ..models.backbone import Backbone
 from ..recognition import Recognizer
 
 _MAX_NAMES = 100
@@ -26,6 +30,9 @@ def make_model_card(recognizer: Recognizer, repo: str, evaluation: Mapping[str, 
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     recipe = {**recognizer.recipe, "encoder": recognizer.spec.encoder}
     fields = "\n".join(f"| {name} | {_escape(str(recipe[name]))} |" for name in _FIELDS if name in recipe)
+    encoder = recognizer.network.encoder
+    extras = "hub,transformers" if isinstance(encoder, HubTower) else "hub"
+    option, argument, note = _describe_backbone(encoder)
     return f"""---
 {_make_header(repo, evaluation)}
 ---
@@ -38,16 +45,16 @@ An image classifier that knows {len(names)} classes and calls everything else un
 
 ## Use
 ```
-pip install "gradmix[hub]"
-gradmix predict hf://{repo} photos/
+pip install "gradmix[{extras}]"
+gradmix predict hf://{repo} photos/{option}
 ```
 ```python
 from gradmix import OpenSetClassifier
 
-OpenSetClassifier.load("hf://{repo}").predict("photos/")
+OpenSetClassifier.load("hf://{repo}"{argument}).predict("photos/")
 ```
 `hf://{repo}@REVISION` pins a commit or a tag. The file is `model.safetensors`: tensors and JSON,
-nothing in it is executed.
+nothing in it is executed.{note}
 
 ## How it was made
 | field | value |
@@ -56,6 +63,15 @@ nothing in it is executed.
 
 All fields are in `recipe.yaml`. {_describe_threshold(recognizer)}
 {_describe_metrics(evaluation)}"""
+
+
+def _describe_backbone(encoder: nn.Module) -> tuple[str, str, str]:
+    """Return the option and the argument that give a network of the owner's own, and a note on it."""
+    if not isinstance(encoder, Backbone):
+        return "", "", ""
+    file = f"FILE.py:{encoder.origin.get('function', 'FUNCTION')}"
+    note = " The code of its network is not here: ask the owner for the file."
+    return f" --backbone {file}", f', backbone="{file}"', note
 
 
 def _make_header(repo: str, evaluation: Mapping[str, Any] | None) -> str:

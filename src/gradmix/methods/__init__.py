@@ -10,6 +10,7 @@ from .conosr import ConOSR
 from .cross_entropy import CrossEntropy, CrossEntropySSL
 from .frozen import Frozen
 from .g_openmax import GOpenMax
+from .g_openmax_gan import GOpenMaxGAN
 from .gradmix import GradMixMethod
 from .grrosr import GRROSR
 from .interface import Context, Embed, Embedder, Method, Progress, Stage, Views
@@ -47,6 +48,7 @@ METHODS: dict[str, type[Method]] = {
     "c2ae": C2AE,
     "osrci": OSRCI,
     "g-openmax": GOpenMax,
+    "g-openmax-gan": GOpenMaxGAN,
 }
 
 __all__ = [
@@ -70,6 +72,7 @@ __all__ = [
     "Embedder",
     "Frozen",
     "GOpenMax",
+    "GOpenMaxGAN",
     "GradMixMethod",
     "LoCoOp",
     "LogitNorm",

@@ -19,7 +19,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..data import ImageSet
-from ..errors import UserError
+from ..detection import Outputs
+from ..detection.pareto import pareto_threshold, require_tail
+from ..errors import UserError, choose
 from ..models import ENCODERS, ModelSettings, Network, NetworkSpec, require_stages
 from ..models.conditional_decoder import ConditionalDecoder, reconstruction_errors
 from ..models.encoders import resolve_stem
@@ -27,6 +29,7 @@ from .checks import require_two_classes
 from .interface import Context, Method, Stage, Views
 
 DECODE = "decode"
+THRESHOLDS = ("conformal", "pareto")
 MIN_WIDTH = 8
 
 
@@ -39,6 +42,8 @@ class C2AESettings:
     decoder_lr: float = 3e-4  # of its Adam
     decoder_width: int = 512  # channels of the decoder's first map
     label_smoothing: float = 0.0  # in the first stage
+    error_threshold: str = "conformal"  # or pareto: the paper's, between errors of right and of wrong classes
+    unknown_chance: float = 0.5  # p_u, that an image is of no known class, for the pareto threshold
 
     def __post_init__(self) -> None:
         if not 0 <= self.match_weight <= 1:
@@ -49,6 +54,9 @@ class C2AESettings:
             raise UserError(f"decoder_lr must be positive, not {self.decoder_lr}")
         if self.decoder_width < MIN_WIDTH:
             raise UserError(f"decoder_width must be at least {MIN_WIDTH}, not {self.decoder_width}")
+        choose("error_threshold", self.error_threshold, THRESHOLDS)
+        if not 0 < self.unknown_chance < 1:
+            raise UserError(f"unknown_chance must lie between 0 and 1, not {self.unknown_chance}")
         if not 0 <= self.label_smoothing < 1:
             raise UserError(f"label_smoothing must lie in [0, 1), not {self.label_smoothing}")
 
@@ -81,6 +89,8 @@ class C2AE(Method):
 
     def check_images(self, images: ImageSet) -> None:
         require_two_classes(images, "c2ae")
+        if self.settings.error_threshold == "pareto":
+            require_tail(len(images))
 
     def stages(self) -> tuple[Stage, ...]:
         s = self.settings
@@ -94,6 +104,15 @@ class C2AE(Method):
     def passes(self, stage: Stage) -> float:
         """Return three, or one where only the decoder is trained."""
         return 1.0 if stage.name == DECODE else 3.0
+
+    @classmethod
+    def find_threshold(cls, settings: C2AESettings, train: Outputs) -> float | None:
+        """Return −τ* of the errors under the right class and under all others, if the recipe says so."""
+        if settings.error_threshold != "pareto":
+            return None
+        errors = train.extra["errors"].double()
+        right = F.one_hot(train.labels, errors.shape[1]).bool()
+        return -pareto_threshold(errors[right], errors[~right], settings.unknown_chance)
 
     def losses(self, views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         if views.progress.stage == DECODE:

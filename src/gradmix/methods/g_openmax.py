@@ -8,8 +8,8 @@ and G(z) is kept if the classifier is not sure of it, max softmax(f) < 0.5. With
 with a good autoencoder seldom: after ``mix_tries`` times as many images as are wanted, the least confident
 of those that were rejected fill the rest.
 
-The paper's own version (Ge et al. 2017) has a class-conditional GAN and K + 1 outputs; it is not built here,
-for the numbers that tables print are of this one.
+The paper's own version (Ge et al. 2017), with a class-conditional GAN and K + 1 outputs, is
+:mod:`.g_openmax_gan`; the numbers that tables print are of this one.
 """
 
 from __future__ import annotations
@@ -71,17 +71,21 @@ class GOpenMax(LatentPlayers):
 
 
 class LeastConfident:
-    """Collects ``count`` images: those below ``limit``, in order of arrival; then the least confident."""
+    """Collects ``count`` images: those that are kept, in order of arrival; then the least confident.
 
-    def __init__(self, count: int, limit: float) -> None:
+    Kept is whatever lies below ``limit``, unless :meth:`add` is told.
+    """
+
+    def __init__(self, count: int, limit: float = 0.0) -> None:
         self.count, self.limit, self.kept = count, limit, 0
         self._images = torch.empty(0)
         self._rank = torch.empty(0)  # of each image: 0 if it is kept, else its confidence
 
-    def add(self, images: Tensor, confidence: Tensor) -> None:
-        """Take those of images (N, …) that are among the best so far; ``confidence``: (N,)."""
-        rank = confidence.masked_fill(confidence < self.limit, 0.0)
-        self.kept += int((rank == 0).sum())
+    def add(self, images: Tensor, confidence: Tensor, kept: Tensor | None = None) -> None:
+        """Take those of images (N, …) that are among the best so far; ``confidence``, ``kept``: (N,)."""
+        kept = confidence < self.limit if kept is None else kept
+        rank = confidence.masked_fill(kept, 0.0)
+        self.kept += int(kept.sum())
         rank = torch.cat([self._rank.to(rank), rank])
         images = torch.cat([self._images, images]) if len(self._images) else images
         best = rank.sort(stable=True).indices[: self.count]

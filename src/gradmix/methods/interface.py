@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data import ImageSet
+from ..detection import Outputs
 from ..distributed import SINGLE_PROCESS, ProcessGroup
 from ..distributed.batch_norm import statistics_are_local
 from ..distributed.gradients import gather_rows
@@ -118,6 +119,8 @@ class Method(nn.Module):
 
     network: Network
 
+    takes_towers: bool = False  # whether encoder hf:… will do, a body in place of the encoder
+
     @classmethod
     def describe_network(
         cls, plain: NetworkSpec, settings: Any, model: ModelSettings, num_classes: int
@@ -158,6 +161,15 @@ class Method(nn.Module):
         It must depend on the method's state, the images and the generator alone. What it makes must be kept
         in buffers (empty in ``__init__``, of any size afterwards), so that it is in the checkpoint.
         """
+
+    @classmethod
+    def find_threshold(cls, settings: Any, train: Outputs) -> float | None:
+        """Return the threshold of its own score, or None for the conformal one, which keeps a promise.
+
+        For methods whose papers have a rule of their own; ``train`` is what the network says about the
+        training images.
+        """
+        return None
 
     def update_network(self) -> None:
         """Bring the network up to date with what is trained beside it; called before the network is used."""

@@ -25,6 +25,8 @@ from ..models.experts import GATES
 from .interface import Context, Embed, Method, Stage, Views
 
 DIVERSITIES = ("paper", "released")
+ACTIVATIONS = ("paper", "released")
+RELEASED_LEAK = 0.01  # of the LeakyReLUs in the released network
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,12 @@ class MEDAFSettings:
     gate_weight: float = 1.0  # of the cross-entropy of the gated logits
     diversity_weight: float = 0.01
     diversity: str = "paper"  # paper: cosine between maps; released: between single numbers, no gradient
+    activation: str = "paper"  # paper: the encoder's ReLUs; released: leaky ones but after the blocks' sums
 
     def __post_init__(self) -> None:
         choose("gate", self.gate, GATES)
         choose("diversity", self.diversity, DIVERSITIES)
+        choose("activation", self.activation, ACTIVATIONS)
         if self.experts < 1:
             raise UserError(f"experts must be at least 1, not {self.experts}")
         if not self.gate_temperature > 0:
@@ -73,6 +77,8 @@ class MEDAF(Method):
             "gate": settings.gate,
             "temperature": settings.gate_temperature,
         }
+        if settings.activation == "released":
+            body["leak"] = RELEASED_LEAK
         head = {"kind": "linear", "classes": num_classes, "bias": False}
         return replace(plain, projection="none", body=body, head=head)
 

@@ -34,7 +34,7 @@ class MixingSettings:
     locate: str = "peak"  # peak: center the patch on the map's maximum; window: cover the largest sum
     patch: str = "resize"  # resize: the whole partner, shrunk; crop: the partner's own pixels there
     attribution: str = "layercam"  # layercam or gradcam
-    layers: tuple[str, ...] = ("conv5_2",)
+    layers: tuple[str, ...] = ("conv5_2",)  # of the encoder, whose maps are added up
     map_normalize: str = "none"  # none (raw sum, paper), per_layer, per_image
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ from .conditional_decoder import ConditionalDecoder
 from .encoders import ENCODERS, ModelSettings, build_encoder
 from .experts import Experts
 from .heads import HEADS, DummiesHead, Head, LinearHead, MLPHead, PointsHead, build_head
+from .hub_tower import HubTower
 from .network import Answer, Network, NetworkSpec
 from .pretrained import load_pretrained, read_weights
 from .probes import PROBES, Probe, Sizes
@@ -17,6 +18,7 @@ from .staged import StagedEncoder, require_stages
 from .vgg32 import VGG32
 
 BODIES["clip"] = VisionTower
+BODIES["hub_tower"] = HubTower
 HEADS[TextHead.kind] = TextHead
 PROBES[PatchProbe.kind] = PatchProbe
 
@@ -34,6 +36,7 @@ __all__ = [
     "DummiesHead",
     "Experts",
     "Head",
+    "HubTower",
     "LinearHead",
     "MLPHead",
     "ModelSettings",

@@ -9,17 +9,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import UserError, choose
-from .encoders import ENCODERS
+from .encoders import BACKBONE, ENCODERS
 
-BACKBONE = "backbone"  # the encoder's name in a recipe
+if TYPE_CHECKING:
+    from .user_backbone import UserBackbone
+
+__all__ = ["BACKBONE", "Backbone", "register_backbone", "registered_backbone"]
 
 
 class Backbone(nn.Module):
@@ -48,6 +51,8 @@ class Backbone(nn.Module):
         self.module = module
         self.layer, self.before = layer, before
         self.kind = f"{type(module).__module__}.{type(module).__qualname__}"
+        self.code: UserBackbone | None = None  # the user's file that made the module, if one did
+        self.origin: Mapping[str, str] = {}  # what a model file says of that file
         self.layer_names: dict[str, str] = {}
         self.dim = self._look_at(channels, image_size)
 
@@ -90,7 +95,9 @@ class Backbone(nn.Module):
         self.module.eval()
         try:
             features = self(torch.zeros(1, channels, image_size, image_size).to(reference))
-        except (RuntimeError, TypeError, ValueError) as error:
+        except UserError:
+            raise
+        except Exception as error:  # whatever the user's own code raises
             what = " ".join(str(error).split()[:30])
             size = f"{channels} x {image_size} x {image_size}"
             raise UserError(f"the backbone {self.kind} cannot take images of {size}: {what}") from error
@@ -120,7 +127,17 @@ def register_backbone(backbone: Backbone | None) -> Iterator[None]:
         yield
         return
     ENCODERS[BACKBONE] = cast(Any, lambda channels, stem: copy.deepcopy(backbone))
+    _registered.append(backbone)
     try:
         yield
     finally:
+        _registered.pop()
         del ENCODERS[BACKBONE]
+
+
+def registered_backbone() -> Backbone | None:
+    """Return what recipes mean by ``encoder: backbone`` now, if anything."""
+    return _registered[-1] if _registered else None
+
+
+_registered: list[Backbone] = []

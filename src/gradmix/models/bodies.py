@@ -38,6 +38,9 @@ class Body(nn.Module):
         """Return its own description with what the weights told: a model file opens without these."""
         return description
 
+    def finish_loading(self) -> None:
+        """Compute what no file holds; called when a network has got its weights from a model file."""
+
     def extra_repr(self) -> str:
         """Return the settings that the weights do not tell: the key of the feature cache must know them."""
         return ""

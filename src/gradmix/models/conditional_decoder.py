@@ -56,7 +56,12 @@ class ConditionalDecoder(Probe):
         return images
 
     def forward(self, network: nn.Module, x: Tensor, z: Tensor) -> dict[str, Tensor]:
-        maps, n = self.encode(network, x), len(x)
+        maps = self.encode(network, x)
+        if torch.compiler.is_exporting():  # to ONNX, where the number of images is not known: class by class
+            rows = torch.ones(x.shape[0], dtype=torch.int64, device=x.device)
+            each_class = [self.draw(maps, k * rows) for k in range(self.classes)]
+            return {"errors": torch.stack([reconstruction_errors(x, image) for image in each_class], dim=1)}
+        n = len(x)
         each = max(1, _TOGETHER // n)
         errors = []
         for classes in torch.split(torch.arange(self.classes, device=x.device), each):

@@ -9,11 +9,15 @@ from torch import Tensor, nn
 
 from ..errors import UserError, choose
 from .convnet import ConvNet
+from .efficientnet_lite import EfficientNetLite
 from .pretrained import load_pretrained, read_weights
+from .published import find_weights
 from .resnet import STEMS, BasicBlock, Bottleneck, ResNet
 from .staged import StagedEncoder
+from .tower_files import is_tower, parse_tower, read_tower
 from .vgg32 import VGG32
 
+BACKBONE = "backbone"  # the name in a recipe of a module of the user's own; see backbone.py
 LARGEST_SMALL_IMAGE = 64  # up to here a stem at full resolution, above it ImageNet's
 
 
@@ -21,16 +25,23 @@ LARGEST_SMALL_IMAGE = 64  # up to here a stem at full resolution, above it Image
 class ModelSettings:
     """Which network."""
 
-    encoder: str = "resnet18"  # or 34, 50; vgg32; for CPUs conv7_W, resnet8_W, resnet10_W, W = 16, 32, 48, 64
+    # Or 34, 50; efficientnet_lite0, 1, 2; vgg32; for CPUs conv7_W, resnet8_W, resnet10_W, W = 16, 32, 48, 64;
+    # or hf:OWNER/NAME[@REVISION], an image tower of the Hub, or hf:./FOLDER with the same files
+    encoder: str = "resnet18"
     stem: str = "auto"  # small (full resolution), half, imagenet; auto: by image size
     feature_dim: int = 128  # dimensions of the embedding z
     projection: str = "linear"  # linear, mlp (one hidden layer), or none: z is what the encoder gives
     classifier_bias: bool = True  # of a linear classifier, for methods that have one
-    init: str = ""  # a file of published weights (CLIP's for its methods), or hf://owner/name, to start from
+    init: str = ""  # weights to start from: pretrained (from a package), a file, or hf://owner/name
     init_head: bool = False  # the linear classifier from there too (fc); its classes in the file's order
 
     def __post_init__(self) -> None:
-        choose("encoder", self.encoder, ENCODERS)
+        if is_tower(self.encoder):
+            parse_tower(self.encoder)
+            if self.init:
+                raise UserError(f"init: encoder {self.encoder} brings its own weights; leave init out")
+        elif self.encoder != BACKBONE:
+            choose("encoder", self.encoder, ENCODERS)
         choose("stem", self.stem, ("auto", *STEMS))
         choose("projection", self.projection, ("linear", "mlp", "none"))
         if self.feature_dim < 1:
@@ -47,6 +58,10 @@ def _resnet(
 
 def _convnet(width: int) -> Callable[[int, str], ConvNet]:
     return lambda channels, stem: ConvNet(width, channels, stem)
+
+
+def _efficientnet_lite(depth: float, width: float) -> Callable[[int, str], EfficientNetLite]:
+    return lambda channels, stem: EfficientNetLite(depth, width, channels)
 
 
 def _vgg32(dropout: float) -> Callable[[int, str], VGG32]:
@@ -72,17 +87,39 @@ ENCODERS: dict[str, Callable[[int, str], StagedEncoder]] = {
     "conv7_32": _convnet(32),
     "conv7_48": _convnet(48),
     "conv7_64": _convnet(64),
+    # Small ones whose ImageNet weights a package carries (init: pretrained).
+    "efficientnet_lite0": _efficientnet_lite(1.0, 1.0),
+    "efficientnet_lite1": _efficientnet_lite(1.1, 1.0),
+    "efficientnet_lite2": _efficientnet_lite(1.2, 1.1),
     # The network of the open-set literature, with and without its dropout.
     "vgg32": _vgg32(0.2),
     "vgg32_plain": _vgg32(0.0),
 }
 
 
+def find_encoder(name: str) -> Callable[[int, str], StagedEncoder]:
+    """Return what makes an encoder for images of so many channels, with such a stem."""
+    if name == BACKBONE and name not in ENCODERS:
+        raise UserError(
+            "encoder backbone is a module of your own: give it by --backbone FILE.py:FUNCTION, or in Python "
+            "by backbone=…"
+        )
+    return ENCODERS[choose("encoder", name, ENCODERS)]
+
+
+def own_normalization(settings: ModelSettings) -> str | tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return what the encoder's published weights were trained with: a name, or means and deviations."""
+    if is_tower(settings.encoder):
+        preparation = read_tower(settings.encoder).preparation
+        return preparation.mean, preparation.std
+    return "tf" if settings.encoder.startswith("efficientnet_lite") else "imagenet"
+
+
 def build_encoder(settings: ModelSettings, image_size: int, channels: int) -> nn.Module:
     """Build an encoder with a ``dim``: fresh weights from torch's global generator, or those of ``init``."""
-    weights = read_weights(settings.init) if settings.init else None
+    weights = read_weights(find_weights(settings.init, settings.encoder)) if settings.init else None
     stem = resolve_stem(settings.stem, image_size, weights)
-    encoder = ENCODERS[settings.encoder](channels, stem)
+    encoder = find_encoder(settings.encoder)(channels, stem)
     if weights is not None:
         load_pretrained(encoder, weights, settings.init)
     return encoder

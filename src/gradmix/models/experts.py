@@ -32,7 +32,8 @@ class Experts(Body):
 
     ``shared``: ``stem``, or the last layer that the experts have in common, such as conv3_2. ``gate``: own, a
     complete encoder beside the experts, or shared, two linear layers on the shared maps. All experts begin
-    with the same weights, as in the released code.
+    with the same weights, as in the released code. ``leak``: slope of the encoders' ReLUs below 0
+    (:func:`make_leaky`).
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Experts(Body):
         shared: str = STEM,
         gate: str = "own",
         temperature: float = 100.0,
+        leak: float = 0.0,
     ) -> None:
         super().__init__()
         choose("gate", gate, GATES)
@@ -49,19 +51,21 @@ class Experts(Body):
             raise UserError(
                 f"experts: there must be at least 1, at a positive temperature, not {count} at {temperature}"
             )
-        whole = require_stages(plan.make_encoder(plan.channels), "medaf")
+        if not 0 <= leak < 1:
+            raise UserError(f"experts: leak must lie in [0, 1), not {leak}")
+        whole = make_leaky(require_stages(plan.make_encoder(plan.channels), "medaf"), leak)
         names = list(whole.layer_names)
         self.first = 0 if shared == STEM else names.index(choose("shared", shared, (STEM, *names))) + 1
         if self.first == len(names):
             raise UserError(f"shared: {shared} is the last layer, and leaves nothing to the experts")
-        self.count, self.gate_kind, self.temperature = count, gate, temperature
+        self.count, self.gate_kind, self.temperature, self.leak = count, gate, temperature, leak
         self.stem, self.expert_dim, self.dim = str(whole.stem), whole.dim, count * whole.dim
         self.shared = _keep_first(copy.deepcopy(whole), self.first)
         expert = _drop_first(whole, self.first)
         self.experts = nn.ModuleList([expert, *(copy.deepcopy(expert) for _ in range(count - 1))])
         self.gate_encoder: StagedEncoder | None = None
         if gate == "own":
-            self.gate_encoder = plan.make_encoder(plan.channels)
+            self.gate_encoder = make_leaky(plan.make_encoder(plan.channels), leak)
             width = self.gate_encoder.dim
         else:
             width = _count_maps(self.shared, plan)
@@ -88,10 +92,24 @@ class Experts(Body):
         return weighted.mean((2, 3))
 
     def extra_repr(self) -> str:
-        return f"count={self.count}, first={self.first}, gate={self.gate_kind}, T={self.temperature}"
+        settings = f"count={self.count}, first={self.first}, gate={self.gate_kind}, T={self.temperature}"
+        return f"{settings}, leak={self.leak}" if self.leak else settings
 
     def _experts(self) -> list[StagedEncoder]:
         return [expert for expert in self.experts if isinstance(expert, StagedEncoder)]
+
+
+def make_leaky(encoder: StagedEncoder, leak: float) -> StagedEncoder:
+    """Return ``encoder`` with LeakyReLU(leak) in place of every ReLU that is a module; 0 changes nothing.
+
+    Of a residual block that is all but the one after the sum, as in MEDAF's released code.
+    """
+    if leak:
+        for module in list(encoder.modules()):
+            for name, part in module.named_children():
+                if isinstance(part, nn.ReLU):
+                    setattr(module, name, nn.LeakyReLU(leak, inplace=part.inplace))
+    return encoder
 
 
 def _keep_first(encoder: StagedEncoder, stages: int) -> StagedEncoder:

@@ -99,6 +99,17 @@ class Discriminator(nn.Module):
         return logits
 
 
+class ConditionalDiscriminator(Discriminator):
+    """A discriminator that is told a class code (N, K): as K more channels, each constant over the image."""
+
+    def __init__(self, channels: int, classes: int, image_size: int, width: int = 512) -> None:
+        super().__init__(channels + classes, image_size, width)
+
+    def forward(self, images: Tensor, codes: Tensor) -> Tensor:  # type: ignore[override]
+        maps = codes[:, :, None, None].expand(-1, -1, *images.shape[2:])
+        return super().forward(torch.cat([images, maps], dim=1))
+
+
 class LatentDecoder(nn.Module):
     """Maps (N, latent, s, s) to what an image is before a last nonlinearity: (N, channels, S, S).
 

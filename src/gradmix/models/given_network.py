@@ -5,7 +5,6 @@ From a file of weights of one of the encoders here, or from any ``nn.Module``.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,10 +18,9 @@ from .encoders import ENCODERS, resolve_stem
 from .heads import LinearHead
 from .network import Network, NetworkSpec
 from .pretrained import load_pretrained, load_pretrained_head, read_state_dict, read_weights, rename_parts
-from .user_code import call_user, read_code, run_code, split_word
+from .user_backbone import read_user_backbone
 
 OPTION = "weights"  # what the user gives the file by
-_ENTRY = "build"  # the function of a user's file, if none is named
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,17 +86,7 @@ def build_user_module(word: str, weights: str = "") -> nn.Module:
 
     The file is the user's own code, named by the user, and is run like any script.
     """
-    path, wanted = split_word(word)
-    names = vars(run_code(read_code(path, "a network"), path, "gradmix_backbone"))
-    functions = {name: value for name, value in names.items() if callable(value) and not name.startswith("_")}
-    wanted = wanted or _ENTRY
-    if wanted not in functions:
-        own = [name for name, value in functions.items() if inspect.isfunction(value)]
-        there = f" (it has: {', '.join(own)})" if own else ""
-        raise UserError(f"{path} has no function {wanted}(){there}; name it: {path}:FUNCTION")
-    made = call_user(functions[wanted], path, wanted)
-    if not isinstance(made, nn.Module):
-        raise UserError(f"{wanted}() in {path} returned {type(made).__name__}, not a torch.nn.Module")
+    made = read_user_backbone(word).build()
     if weights:
         load_module_weights(made, weights)
     return made
@@ -149,7 +137,7 @@ def _finish(network: Network, spec: NetworkSpec, note: str) -> GivenNetwork:
 
 
 def _count_channels(weights: dict[str, Tensor]) -> int:
-    first = weights.get("conv1.weight")
+    first = weights.get("conv1.weight", weights.get("_conv_stem.weight"))
     return 1 if first is not None and first.dim() == 4 and first.shape[1] == 1 else 3
 
 

@@ -12,13 +12,14 @@ from torch import Tensor, nn
 
 from ..errors import UserError, choose
 from .bodies import Plan, build_body
-from .encoders import ENCODERS, resolve_stem
+from .encoders import find_encoder, resolve_stem
 from .heads import Head, build_head
 from .pretrained import load_pretrained, load_pretrained_head, read_weights
 from .probes import Probe, Sizes, build_probe
+from .published import find_weights
 from .staged import StagedEncoder
 
-PROJECTIONS = ("linear", "mlp", "none")
+PROJECTIONS = ("linear", "mlp", "none", "whiten")
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ class Network(nn.Module):
     """x → encoder → projection → z; logits = classifier(z) if there is one.
 
     The classifier (any :class:`Head`) sits on z, not on the encoder, so that every method's z is what its own
-    objective shaped, and detectors compare like with like. ``projection``: linear, mlp (one hidden layer), or
-    none, where z is what the encoder gives.
+    objective shaped, and detectors compare like with like. ``projection``: linear, mlp (one hidden layer),
+    whiten (linear and square, at first the identity), or none, where z is what the encoder gives.
     """
 
     def __init__(
@@ -55,14 +56,18 @@ class Network(nn.Module):
         super().__init__()
         self.unit_features = unit_features
         self.encoder = encoder
-        self.feature_dim = dim if projection == "none" else feature_dim
+        self.feature_dim = dim if projection in ("none", "whiten") else feature_dim
         if projection == "mlp":
             layers = [nn.Linear(dim, dim, bias=False), nn.BatchNorm1d(dim), nn.ReLU(inplace=True)]
             self.projection: nn.Module = nn.Sequential(*layers, nn.Linear(dim, feature_dim))
         elif projection == "none":
             self.projection = nn.Identity()
         else:
-            self.projection = nn.Linear(dim, feature_dim)
+            linear = nn.Linear(dim, self.feature_dim)
+            if projection == "whiten":
+                nn.init.eye_(linear.weight)
+                nn.init.zeros_(linear.bias)
+            self.projection = linear
         self.classifier = head
         self.probe: Probe | None = None
 
@@ -142,10 +147,10 @@ class NetworkSpec:
 
         With ``init_head`` the linear classifier's are from there too.
         """
-        weights = read_weights(init) if init else None
+        weights = read_weights(find_weights(init, self.encoder)) if init else None
 
         def make_encoder(channels: int) -> StagedEncoder:
-            encoder = ENCODERS[self.encoder](channels, resolve_stem(self.stem, self.image_size, weights))
+            encoder = find_encoder(self.encoder)(channels, resolve_stem(self.stem, self.image_size, weights))
             if weights is not None:
                 load_pretrained(encoder, dict(weights), init)
             return encoder
@@ -156,16 +161,15 @@ class NetworkSpec:
             encoder = build_body(self.body, Plan(make_encoder, self.channels, self.image_size, weights))
         dim = encoder.dim
         assert isinstance(dim, int)
-        feature_dim = dim if self.projection == "none" else self.feature_dim
-        network = Network(encoder, dim, feature_dim, self.projection, unit_features=self.unit_features)
+        network = Network(encoder, dim, self.feature_dim, self.projection, unit_features=self.unit_features)
         if self.head is not None:  # last, as its weights have always been drawn last
-            network.classifier = build_head(self.head, feature_dim)
+            network.classifier = build_head(self.head, network.feature_dim)
         if weights is not None and init_head:
             if self.projection != "none":
                 raise UserError("init_head: that classifier sits on the encoder; set projection: none")
             load_pretrained_head(network.classifier, weights, init)
         if self.probe is not None:
-            sizes = Sizes(feature_dim, network.num_classes, self.channels, self.image_size)
+            sizes = Sizes(network.feature_dim, network.num_classes, self.channels, self.image_size)
             network.probe = build_probe(self.probe, sizes)
         # Faster; and here, for a loaded network must have it too: convolutions round differently without.
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""Published weights (ResNets in torchvision's, timm's or OpenOOD's names, VGG32) as a starting point.
+"""Files of weights to start from: ResNets in torchvision's, timm's or OpenOOD's names, EfficientNets, VGG32.
 
 Files differ in what they wrap around the weights, and in the names of the same parts. :func:`read_weights`
 unwraps them and gives every part its torchvision name, so that everybody else knows one spelling.
@@ -24,7 +24,8 @@ _WRAPPERS = ("state_dict", "model", "net", "model_state_dict")  # of a checkpoin
 _PREFIXES = ("module.", "model.", "net.", "backbone.")
 # OpenOOD's and the usual CIFAR ResNets call the convolution beside a block, and the classifier, otherwise.
 _SHORTCUT = (".shortcut.", ".downsample.")
-_CLASSIFIERS = ("linear.", "classifier.", "head.")
+_CLASSIFIERS = ("linear.", "classifier.", "head.", "_fc.")
+_FIRST = ("conv1.weight", "_conv_stem.weight")  # the first convolution, of ResNets and of EfficientNets
 
 
 def read_weights(source: str, option: str = "init") -> dict[str, Tensor]:
@@ -110,8 +111,8 @@ def load_pretrained(
     """
     weights = without_unused_parts(weights)
     own = encoder.state_dict()
-    first = "conv1.weight"
-    if first in weights and first in own:
+    first = next((name for name in _FIRST if name in weights and name in own), "")
+    if first:
         weights[first] = _fit_channels(weights[first], own[first].shape[1])
     missing = [k for k in own if k not in weights and not k.endswith("num_batches_tracked")]
     foreign = [k for k in weights if k not in own]
@@ -123,7 +124,7 @@ def load_pretrained(
     for name, value in weights.items():
         if value.shape != own[name].shape:
             wanted, got = tuple(own[name].shape), tuple(value.shape)
-            hint = "; try --stem imagenet" if name == first else ""
+            hint = "; try --stem imagenet" if name == _FIRST[0] else ""
             raise UserError(f"{option}: '{name}' in {source} is {got}, the encoder wants {wanted}{hint}")
     encoder.load_state_dict(weights, strict=False)
 

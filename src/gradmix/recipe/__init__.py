@@ -1,6 +1,13 @@
 """Recipes: typed settings, their YAML files, and the conversion between the two."""
 
-from .files import load_own_method, load_recipe, parse_values, read_recipe_values, recipe_names
+from .files import (
+    load_own_method,
+    load_recipe,
+    parse_values,
+    read_recipe_values,
+    recipe_description,
+    recipe_names,
+)
 from .recipe import Recipe, field_names, make_recipe, replace_fields
 from .training_settings import TrainingSettings
 
@@ -13,6 +20,7 @@ __all__ = [
     "make_recipe",
     "parse_values",
     "read_recipe_values",
+    "recipe_description",
     "recipe_names",
     "replace_fields",
 ]

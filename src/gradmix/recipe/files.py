@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import re
 from collections.abc import Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -19,6 +21,18 @@ from .recipe import Recipe, make_recipe, replace_fields
 def recipe_names() -> list[str]:
     """Return the names of the recipes that come with the package, such as ``small`` and ``paper/cifar10``."""
     return list(_read_shipped())
+
+
+def recipe_description(name: str) -> str:
+    """Return the first sentence of the comment at the top of a shipped recipe.
+
+    >>> recipe_description("small")
+    'For a folder of images on a CPU: colour, 64 pixels, a small network.'
+    """
+    lines = _read_shipped()[choose("recipe", name, recipe_names())].decode("utf-8").splitlines()
+    comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
+    text = " ".join(line.removeprefix("#").strip() for line in comment)
+    return re.split(r"(?<=\.) (?=[A-Z-])", text)[0]
 
 
 def load_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> Recipe:

@@ -21,27 +21,37 @@ if TYPE_CHECKING:
     from .explain import Neighbour as Neighbour
     from .features import cached_extract as cached_extract
     from .features import extract as extract
+    from .held_out import HeldOutSummary as HeldOutSummary
+    from .held_out import summarize_held_out as summarize_held_out
     from .model_file import load as load
     from .model_file import save as save
     from .model_file import update_model as update_model
     from .recognizer import Recognizer as Recognizer
+    from .trainable import Obstacle as Obstacle
+    from .trainable import find_obstacles as find_obstacles
+    from .trainable import refuse_untrainable as refuse_untrainable
 
 _FILE_OF = {
     "ClassEvidence": "explain",
     "Discovery": "discover",
     "Explanation": "explain",
     "Group": "discover",
+    "HeldOutSummary": "held_out",
     "Neighbour": "explain",
+    "Obstacle": "trainable",
     "Predictions": "recognizer",
     "Recognizer": "recognizer",
     "build_recognizer": "build",
     "cached_extract": "features",
     "extract": "features",
+    "find_obstacles": "trainable",
     "fit": "build",
     "fit_distributed": "build",
     "hold_out": "build",
     "load": "model_file",
+    "refuse_untrainable": "trainable",
     "save": "model_file",
+    "summarize_held_out": "held_out",
     "update_model": "model_file",
 }
 

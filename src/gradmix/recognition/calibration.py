@@ -38,6 +38,7 @@ from ..detection import (
     ClassThreshold,
     Decision,
     Detector,
+    Ensemble,
     Outputs,
     Scores,
     Threshold,
@@ -182,8 +183,13 @@ def make_detector_for(recognizer: Recognizer, name: str) -> Detector:
 
 
 def fit_detector(recognizer: Recognizer, detector: Detector, train: Outputs | None = None) -> Detector:
-    """Fit to outputs of the training images: those given, or what the model holds of them."""
+    """Fit to outputs of the training images: those given, or what the model holds of them.
+
+    Neighbours in a sum of scores are those of the model's index.
+    """
     source = recognizer.training_outputs(detector) if train is None else train
+    if isinstance(detector, Ensemble):
+        detector.share_index(recognizer.index)
     held_out = None
     if detector.uses_held_out:
         held_out = split_held_out(detector, recognizer.held_out_outputs(detector))[0]

@@ -31,6 +31,8 @@ from ..views import Normalizer
 _FORMAT = 3
 _SECONDS_WORTH_KEEPING = 2.0
 _EXTRA = "extra."
+_FEWEST_IMAGES, _MOST_IMAGES = 16, 512
+_PIXELS_AT_ONCE = 2**21
 
 
 @torch.no_grad()
@@ -38,7 +40,7 @@ def extract(
     network: Network,
     normalizer: Normalizer,
     images: ImageSet,
-    batch_size: int = 512,
+    batch_size: int | None = None,
     what: str = "features",
     penultimate: bool = True,
 ) -> Outputs:
@@ -48,6 +50,7 @@ def extract(
     the encoder gives, too, for the detectors that want it; it may be several times as large as the features.
     """
     device = next(network.parameters()).device
+    batch_size = batch_size or fit_batch(images.images.shape[-1])
     was_training = network.training
     network.eval()
     features: list[Tensor] = []
@@ -79,6 +82,35 @@ def extract(
     h = torch.cat(activations) if activations else None
     found = Outputs(torch.cat(features), images.labels, torch.cat(logits) if logits else None, joined, h)
     return add_head(found, network) if penultimate else found
+
+
+def fit_batch(side: int) -> int:
+    """Return how many square images of this side go through the network at once.
+
+    Feature maps of more of them would not fit into memory that is at hand: the system would clear new pages
+    for every layer, which can take as long as the network itself.
+
+    >>> fit_batch(32), fit_batch(64), fit_batch(224)
+    (512, 512, 41)
+    """
+    return max(_FEWEST_IMAGES, min(_MOST_IMAGES, _PIXELS_AT_ONCE // side**2))
+
+
+@torch.no_grad()
+def apply_projection(network: Network, encoded: Outputs, batch_size: int = 4096) -> Outputs:
+    """Return what :func:`extract` returns, given what the encoder says: features that are its output."""
+    device = next(network.parameters()).device
+    features, logits = [], []
+    for part in torch.split(encoded.features, batch_size):
+        z = network.projection(part.to(device))
+        features.append(network.features(z).cpu())
+        said = network.logits(z)
+        if said is not None:
+            logits.append(said.cpu())
+    found = Outputs(torch.cat(features), encoded.labels, torch.cat(logits) if logits else None)
+    if not network.features_are_penultimate:
+        found = replace(found, penultimate=encoded.features)
+    return add_head(found, network)
 
 
 def add_head(outputs: Outputs, network: Network) -> Outputs:

@@ -18,12 +18,13 @@ from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import UserError
 from ..files import UnsettledFile, read_tensors, wait_for_lock, write_atomically
 from ..hub_file import MODEL_FILE, fetch, parse_hub_address
-from .model_format import FORMAT, pack, unpack
+from ..models.user_backbone import COPY, read_user_backbone
+from .model_format import FORMAT, GivenModule, pack, unpack
 from .recognizer import Recognizer
 
 Identity = tuple[int, int, int]
@@ -43,30 +44,33 @@ def save(recognizer: Recognizer, path: str | Path, notes: Mapping[str, Any] | No
     write_atomically(Path(path), write)
 
 
-def load(path: str | Path, backbone: nn.Module | None = None) -> Recognizer:
+def load(path: str | Path, backbone: GivenModule | str | None = None) -> Recognizer:
     """Load a recognizer from its file, the run folder that holds it, or hf://owner/name on the Hub.
 
-    ``backbone``: a module like the one it was made with, if it was made with one of the user's own; the
-    weights come from the file.
+    ``backbone``: a module like the one it was made with, if it was made with one of the user's own, or the
+    function that makes it ("mine.py:build"); the weights come from the file.
     """
     recognizer, _ = load_with_notes(path, backbone)
     return recognizer
 
 
-def load_with_notes(path: str | Path, backbone: nn.Module | None = None) -> tuple[Recognizer, dict[str, Any]]:
+def load_with_notes(
+    path: str | Path, backbone: GivenModule | str | None = None
+) -> tuple[Recognizer, dict[str, Any]]:
     """Load a recognizer, and the notes that it was saved with."""
     path = model_path(path)
+    backbone = read_user_backbone(backbone) if isinstance(backbone, str) else backbone
     if not path.is_file():
         if (path.parent / "recipe.yaml").exists():
             raise UserError(
-                f"the run in {path.parent} is not finished; go on with: "
-                f"gradmix train --resume --out {path.parent}"
+                f"the run in {path.parent} is not finished; go on with: gradmix train --resume {path.parent}"
             )
         run = path.parent if path.suffix == ".safetensors" else path
         raise UserError(f"no model at {path}; train one with: gradmix train … --out {run}")
     about, tensors = _read(path)
     try:
-        return unpack(about, tensors, backbone)
+        kept = path.parent / COPY
+        return unpack(about, tensors, backbone, str(kept) if kept.is_file() else "FILE.py")
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
@@ -116,23 +120,32 @@ def identity(path: Path) -> Identity | None:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def update_model(path: str | Path, change: Callable[[Recognizer], Recognizer]) -> Recognizer:
-    """Replace the model at ``path`` (a file, or the run folder that holds it) by ``change`` of it."""
-    return replace_model(path, change)[0]
+def update_model(
+    path: str | Path,
+    change: Callable[[Recognizer], Recognizer],
+    backbone: GivenModule | str | None = None,
+) -> Recognizer:
+    """Replace the model at ``path`` (a file, or the run folder that holds it) by ``change`` of it.
+
+    ``backbone`` as in :func:`load`.
+    """
+    return replace_model(path, change, backbone)[0]
 
 
 def replace_model(
-    path: str | Path, change: Callable[[Recognizer], Recognizer]
+    path: str | Path,
+    change: Callable[[Recognizer], Recognizer],
+    backbone: GivenModule | str | None = None,
 ) -> tuple[Recognizer, Identity | None]:
     """Do what :func:`update_model` does; return the new file's identity too, to detect later changes."""
     if (address := parse_hub_address(path)) is not None:
         raise UserError(f"{address} cannot be changed there; change a copy of its {MODEL_FILE}")
     file = model_path(path)
     if not file.is_file():
-        load(path)  # says what is wrong, before a lock file is made where no model is
+        load(path, backbone)  # says what is wrong, before a lock file is made where no model is
     with _lock_model(file):
         _remove_leftovers(file)
-        recognizer, notes = load_with_notes(file)
+        recognizer, notes = load_with_notes(file, backbone)
         changed = change(recognizer)
         save(changed, file, notes)
         return changed, identity(file)

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from .. import __version__
 from ..detection import KNN, ClassThreshold, Decision, Outputs, Threshold, load_detector
 from ..errors import UserError
-from ..models import ENCODERS, Network, NetworkSpec
+from ..models import ENCODERS, Body, Network, NetworkSpec
 from ..models.backbone import BACKBONE, Backbone, register_backbone
+from ..models.user_backbone import UserBackbone, check_origin
 from ..views import Normalizer
 from .features import add_head
 from .recognizer import Gallery, Recognizer
@@ -31,6 +32,7 @@ _CALIBRATION, _EXTRA, _GALLERY = "calibration.", "extra.", "gallery."
 # Methods that trained the direction of z only; format 1 did not record it.
 _UNIT_FEATURES_IN_FORMAT_1 = ("gradmix", "moco", "frozen")
 
+GivenModule = nn.Module | UserBackbone  # the user's own network: itself, or the file that makes it
 Values = dict[str, Any]
 Tensors = dict[str, Tensor]
 
@@ -43,7 +45,7 @@ def pack(recognizer: Recognizer, notes: Mapping[str, Any] | None = None) -> tupl
     }
     tensors |= {_INDEX + k: v.contiguous() for k, v in recognizer.index.state().items()}
     tensors |= {_GALLERY + k: v for k, v in recognizer.gallery.state().items()}
-    if not isinstance(decision.detector, KNN):  # neighbours are those of the index
+    if not isinstance(decision.detector, KNN):  # neighbours are those of the index, in sums of scores too
         tensors |= {_DETECTOR + k: v.contiguous() for k, v in decision.detector.state().items()}
     if recognizer.calibration is not None:
         tensors |= {
@@ -52,7 +54,7 @@ def pack(recognizer: Recognizer, notes: Mapping[str, Any] | None = None) -> tupl
     tensors = _unshare(tensors)
     own: dict[str, Any] | None = None
     if isinstance(encoder, Backbone):
-        own = {"kind": encoder.kind, "layer": encoder.layer, "before": encoder.before}
+        own = {"kind": encoder.kind, "layer": encoder.layer, "before": encoder.before, **encoder.origin}
     return {
         "format": FORMAT,
         "version": __version__,
@@ -75,16 +77,19 @@ def pack(recognizer: Recognizer, notes: Mapping[str, Any] | None = None) -> tupl
     }, tensors
 
 
-def unpack(about: Values, tensors: Tensors, module: nn.Module | None = None) -> tuple[Recognizer, Values]:
+def unpack(
+    about: Values, tensors: Tensors, module: GivenModule | None = None, kept: str = "FILE.py"
+) -> tuple[Recognizer, Values]:
     """Return the recognizer and the notes that :func:`pack` was given; of format 1 or 2.
 
-    ``module``: like the one that it was made with, if it was made with one of the user's own. Raises
-    KeyError, TypeError, ValueError and the like where something is missing or does not fit together.
+    ``module``: like the one that it was made with, if it was made with one of the user's own, or the file
+    that makes it; ``kept``: where that file may be, for errors. Raises KeyError, TypeError, ValueError and
+    the like where something is missing or does not fit together.
     """
     if about["format"] == 1:
         about = _upgrade(about)
     class_names = tuple(str(name) for name in about["class_names"])
-    spec = NetworkSpec.from_description(_require_code(about["network"], about["backbone"], module))
+    spec = NetworkSpec.from_description(_require_code(about["network"], about["backbone"], module, kept))
     network = _load_network(spec, about["backbone"], module, _strip_prefix(_NETWORK, tensors))
     state = _strip_prefix(_INDEX, tensors)
     index = KNN.from_state(state, about["index"])
@@ -140,51 +145,70 @@ def _upgrade(about: Values) -> Values:
     }
 
 
-def _require_code(network: Values, own: Values | None, module: nn.Module | None) -> Values:
+def _require_code(network: Values, own: Values | None, module: GivenModule | None, kept: str) -> Values:
     """Return the description; refuse one that needs code of the user's own that is not at hand."""
     encoder = network["encoder"]
     if encoder == BACKBONE and module is None:
-        kind = (own or {}).get("kind", "a module")
+        function = (own or {}).get("function")
+        kind = f"{function}() of a file" if function else (own or {}).get("kind", "a module")
         raise UserError(
-            f"it was made with a backbone of the user's own ({kind}); load it with backbone=…, a module like "
-            "that one"
+            f"it was made with a backbone of the user's own ({kind}); give it again: --backbone "
+            f"{kept}:{function or 'FUNCTION'} (in Python with backbone=…, a module like that one)"
         )
+    if encoder != BACKBONE and isinstance(module, UserBackbone):
+        raise UserError(f"it has its network in it ({encoder}), and takes no other: leave --backbone out")
+    if isinstance(module, UserBackbone):
+        check_origin(module, own or {})
     if encoder != BACKBONE and encoder not in ENCODERS and not network.get("body"):
         raise UserError(f"it needs the encoder '{encoder}', which this version of gradmix has not")
     return network
 
 
 def _load_network(
-    spec: NetworkSpec, own: Values | None, module: nn.Module | None, weights: Tensors
+    spec: NetworkSpec, own: Values | None, module: GivenModule | None, weights: Tensors
 ) -> Network:
     """Build the network and give it its weights; nothing is allocated before all shapes were compared."""
     if spec.encoder == BACKBONE:
         assert own is not None
         assert module is not None
         before = bool(own.get("before", False))  # not in files of earlier versions
-        backbone = Backbone(copy.deepcopy(module), own["layer"], spec.channels, spec.image_size, before)
+        code = module if isinstance(module, UserBackbone) else None
+        made = copy.deepcopy(module) if isinstance(module, nn.Module) else module.build()
+        backbone = Backbone(made, own["layer"], spec.channels, spec.image_size, before)
+        backbone.code = code
+        backbone.origin = code.origin if code else {k: own[k] for k in ("function", "sha256") if k in own}
         with register_backbone(backbone):
             network = spec.build()
     else:
         with torch.device("meta"):
             network = spec.build()
-    wanted = network.state_dict()
+    try:
+        _compare_shapes(network.state_dict(), weights)
+    except ValueError as error:
+        if spec.encoder != BACKBONE:
+            raise
+        raise UserError(f"the given backbone is not the one that it was made with: {error}") from error
+    network.load_state_dict(weights, assign=True)
+    if isinstance(network.encoder, Body):
+        network.encoder.finish_loading()
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network.eval()
+
+
+def _compare_shapes(wanted: Tensors, weights: Tensors) -> None:
     for name in {**wanted, **weights}:
         if name not in weights or name not in wanted:
             raise ValueError(f"its network {'lacks' if name in wanted else 'has a foreign'} '{name}'")
         if weights[name].shape != wanted[name].shape or weights[name].dtype != wanted[name].dtype:
             found, needed = tuple(weights[name].shape), tuple(wanted[name].shape)
             raise ValueError(f"'{name}' is {found} {weights[name].dtype}, not {needed} {wanted[name].dtype}")
-    network.load_state_dict(weights, assign=True)
-    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return network.eval()
 
 
 def _load_decision(about: Values, index: KNN, state: Tensors, classes: int) -> Decision:
     detector = (
         index.with_settings(**about["settings"])
         if about["detector"] == KNN.name
-        else load_detector(about["detector"], about["settings"], state)
+        else load_detector(about["detector"], about["settings"], state, index)
     )
     bias = tuple(float(b) for b in about["class_bias"])
     if len(bias) not in (0, classes):

@@ -1,4 +1,4 @@
-"""What every request passes first: host and origin, rate, page routes, size; and the request metrics.
+"""What every request passes first: host and origin, rate, page routes, size; and every request is counted.
 
 The body is read here and counted while it arrives, so that no code behind the guard gets a body that is too
 large or too slow. The bytes of all bodies in memory are bounded together.
@@ -15,12 +15,12 @@ import json
 import math
 import re
 import time
+from collections.abc import Callable
 from typing import Any
 
 from .access import HostPolicy, check_origin
 from .http import INTERNAL_ERROR, App, HTTPError, Message, Receive, Scope, Send, send_json
 from .limits import Budget, Deadline, Limits, RateLimit, RequestContext, set_context
-from .metrics import Metrics
 
 PAGE = "/ui"
 _API = f"{PAGE}/gradio_api"
@@ -48,15 +48,24 @@ _SECURITY_HEADERS = [
 
 
 class RequestGuard:
-    """ASGI middleware around the API and the page; ``endpoints`` are the paths that metrics name."""
+    """ASGI middleware around the API and the page.
+
+    ``count_request`` is called after every request, with its endpoint, status and seconds; paths that are
+    not in ``endpoints`` are "other", or the page.
+    """
 
     def __init__(
-        self, app: App, limits: Limits, hosts: HostPolicy, metrics: Metrics, endpoints: frozenset[str]
+        self,
+        app: App,
+        limits: Limits,
+        hosts: HostPolicy,
+        count_request: Callable[[str, int, float], None],
+        endpoints: frozenset[str],
     ) -> None:
         self._app = app
         self._limits = limits
         self._hosts = hosts
-        self._metrics = metrics
+        self._count_request = count_request
         self._endpoints = endpoints
         self._rate = RateLimit(limits.rate)
         self._held = Budget(limits.held_bytes)
@@ -98,7 +107,7 @@ class RequestGuard:
             raise  # uvicorn logs it
         finally:
             endpoint = path if path in self._endpoints else PAGE if is_page(path) else "other"
-            self._metrics.count_request(endpoint, status, time.perf_counter() - started)
+            self._count_request(endpoint, status, time.perf_counter() - started)
 
     async def _admit(self, scope: Scope, receive: _Incoming, send: Send) -> None:
         """Check the request, read its body, and pass it to the application."""

@@ -1,4 +1,6 @@
-"""The model that is served: replaced as a whole after a change, and reloaded when its file changes.
+"""The model that is served, and what it says about a batch of images.
+
+It is replaced as a whole after a change, and reloaded when its file changes.
 
 Code that answers a request reads ``current`` once and uses it to the end, so that no answer mixes two states.
 Changes are written to the file first: other processes may change it too, and a server that is killed loses
@@ -8,20 +10,28 @@ nothing.
 from __future__ import annotations
 
 import copy
+import math
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from ..data import ImageFormat
+import torch
+from torch import Tensor
+
+from ..data import UNKNOWN, ImageFormat, ImageSet
+from ..detection import KNN, Predictions, add_bias
 from ..errors import UserError
 from ..recognition import Recognizer, load
 from ..recognition.model_file import identity, model_path, replace_model
+from ..recognition.model_format import GivenModule
 from .http import HTTPError
 
 POLL_SECONDS = 1.0
+TOP_CLASSES = 3  # listed per image
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,16 +55,20 @@ class Served:
 class LiveModel:
     """The model at ``path``, a file or the run folder that holds it.
 
-    ``detector``: decide by another score than the model's own; the file is not changed.
+    ``detector``: decide by another score than the model's own; the file is not changed. ``backbone``: the
+    user's own network, if it was made with one.
     """
 
-    def __init__(self, path: str | Path, detector: str = "") -> None:
+    def __init__(
+        self, path: str | Path, detector: str = "", backbone: GivenModule | str | None = None
+    ) -> None:
         self._path = path
         self._detector = detector
+        self._backbone = backbone
         self.file = model_path(path)
         self._changing = threading.Lock()
         self._stamp = identity(self.file)
-        self.current = Served(self._with_detector(load(self.file)), 1)
+        self.current = Served(self._with_detector(load(self.file, backbone)), 1)
         self.problem = ""  # why the file on disk could not be loaded
         self._stop = threading.Event()
 
@@ -64,7 +78,7 @@ class LiveModel:
             try:
                 # The path as given: a model on the Hub must not be changed in the Hub's cache.
                 changed, self._stamp = replace_model(
-                    self._path, lambda known: self._check_usable(make(known))
+                    self._path, lambda known: self._check_usable(make(known)), self._backbone
                 )
             except UserError as error:
                 raise self._client_error(error) from error
@@ -81,7 +95,7 @@ class LiveModel:
             # Taken before reading, so that what is written meanwhile is seen the next time.
             self._stamp = stamp
             try:
-                self._swap(load(self.file))
+                self._swap(load(self.file, self._backbone))
             except (UserError, OSError) as error:
                 self.problem = self._without_folder(str(error))
                 print(f"gradmix: still serving the model of before: {error}", file=sys.stderr, flush=True)
@@ -122,3 +136,70 @@ class LiveModel:
         """Return the model, or raise before it is written if it cannot use this server's detector."""
         self._with_detector(recognizer)
         return recognizer
+
+
+@dataclass(frozen=True, eq=False)
+class BatchPredictions:
+    """Predictions for N images, which several requests share, and the T best classes per image (N, T).
+
+    ``top_similarity`` is the mean cosine to the k nearest images of a class, d_c / k, whichever detector
+    decides; the bias of enrolled classes affects the order but is not included. ``model`` is the number of
+    the model's state.
+    """
+
+    found: Predictions
+    top_label: Tensor
+    top_similarity: Tensor
+    model: int = 0
+
+    def part(self, first: int, stop: int) -> BatchPredictions:
+        """Return those of the images first … stop − 1."""
+        top = self.top_label[first:stop], self.top_similarity[first:stop]
+        return BatchPredictions(self.found.part(first, stop), *top, self.model)
+
+    def count_known(self) -> int:
+        """Return how many images were accepted as known."""
+        return int(self.found.accepted.sum())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one dict per image, ready for JSON."""
+        names = self.found.class_names
+        columns = zip(
+            self.found.names(),
+            self.found.nearest.tolist(),
+            self.found.score.tolist(),
+            self.found.threshold.tolist(),
+            self.top_label.tolist(),
+            self.top_similarity.tolist(),
+            strict=True,
+        )
+        return [
+            {
+                "label": label,
+                "known": score >= threshold,
+                "nearest": names[nearest],
+                "score": round(score, 6),
+                "threshold": round(threshold, 6) if math.isfinite(threshold) else None,
+                "classes": [
+                    {"name": names[c], "similarity": round(cosine, 4)}
+                    for c, cosine in zip(classes, similarities, strict=True)
+                    if math.isfinite(cosine)
+                ],
+            }
+            for label, nearest, score, threshold, classes, similarities in columns
+        ]
+
+
+def predict_batch(recognizer: Recognizer, images: Tensor, model: int = 0) -> BatchPredictions:
+    """Return labels and scores of images (N, C, S, S) uint8, equal to those of ``Recognizer.predict``."""
+    unlabelled = ImageSet(images, torch.full((len(images),), UNKNOWN), ())
+    outputs, decision = recognizer.outputs(unlabelled), recognizer.decision
+    similarity = recognizer.index.class_similarity(outputs.features)
+    if isinstance(decision.detector, KNN):  # one search serves the score and the nearest classes
+        values = add_bias(similarity, decision.class_bias)
+        scores = decision.scores_of_classes(similarity)
+    else:
+        values, scores = decision.class_scores(outputs), decision.scores(outputs)
+    found = decision.decide_scores(scores, recognizer.class_names)
+    top = values.topk(min(TOP_CLASSES, values.shape[1]), dim=1).indices
+    return BatchPredictions(found, top, similarity.gather(1, top) / recognizer.index.k, model)

@@ -20,7 +20,7 @@ from ..recognition import Discovery
 from . import page_html
 from .guard import PAGE
 from .http import HTTPError
-from .predictions import BatchPredictions
+from .live_model import BatchPredictions
 from .service import ModelService
 from .uploads import DecodedImages, Upload, display_name
 

@@ -12,7 +12,7 @@ from ..recognition import Discovery, Explanation, Recognizer
 from ..report.explanation_page import verdict
 from ..report.pictures import heat_overlay, png_data_uri
 from .limits import Limits
-from .predictions import BatchPredictions
+from .live_model import BatchPredictions
 
 _MOST_TILES = 12
 

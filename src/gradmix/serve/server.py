@@ -80,7 +80,9 @@ def create_app(
             )
 
     hosts = HostPolicy.for_address(host, allow_hosts)
-    guard = RequestGuard(FastPredict(app, service), service.limits, hosts, service.metrics, ENDPOINTS)
+    guard = RequestGuard(
+        FastPredict(app, service), service.limits, hosts, service.metrics.count_request, ENDPOINTS
+    )
     return app, guard
 
 

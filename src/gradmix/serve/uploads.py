@@ -20,6 +20,7 @@ from PIL.Image import Image
 from torch import Tensor
 
 from ..data import ImageFormat, ImageSet, Unreadable, decode, open_image, refuse_damage
+from ..data.heif import is_heif
 from .http import HTTPError, one_line
 from .limits import Limits
 
@@ -217,6 +218,8 @@ def decode_uploads(uploads: Sequence[Upload], wanted: ImageFormat, limits: Limit
 
 def _pixels_to_decode(content: bytes, wanted: ImageFormat, most_pixels: int) -> int:
     """Return the cost of an image from its header; raise Unreadable if it must not be decoded."""
+    if is_heif(content):  # its library may decode more pixels than the header promises
+        raise Unreadable(f"is HEIC; send one of {', '.join(FORMATS)}")
     with open_image(content) as opened:
         if opened.format not in FORMATS:
             raise Unreadable(f"is {opened.format}; send one of {', '.join(FORMATS)}")

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from .http import HTTPError
 from .limits import SMALL_REQUEST, Budget, PixelBudget, RequestContext
-from .predictions import BatchPredictions
+from .live_model import BatchPredictions
 from .uploads import DecodedImages, UploadDecoder
 
 T = TypeVar("T")

@@ -62,7 +62,7 @@ def refuse_changed_method(folder: Path, facts: Mapping[str, Any], given: str | N
     if given is not None:
         if "method_file" not in facts:
             raise UserError(
-                "--resume goes on with what the run was started with; give only --out (and --data-root)"
+                "--resume goes on with what the run was started with; give only its folder (and --data-root)"
             )
         path = given.rpartition(":")[0] if not given.endswith(".py") else given
         if not (folder / FILE).is_file() or Path(path).absolute() != (folder / FILE).absolute():

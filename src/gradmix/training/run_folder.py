@@ -3,6 +3,7 @@
 recipe.yaml    every setting, resolved
 run.json       data, split, seed, versions, command
 method.py      a copy of the user's own method, if that is what is trained
+backbone.py    a copy of the user's own network, likewise
 history.jsonl  one row every few steps
 last.pt        the state to resume from (tensors and numbers only)
 run.lock       locked by the process that trains here; else an empty file
@@ -28,7 +29,9 @@ from ..errors import UserError
 from ..files import try_lock, write_atomically, write_text
 from ..hub_file import MODEL_FILE
 from ..methods.from_file import is_method_file
+from ..models.user_backbone import COPY
 from ..recipe import Recipe, make_recipe, parse_values
+from .backbone_copy import keep_backbone
 from .method_copy import FILE, describe_method, keep_method, load_kept_method
 
 STATE_FORMAT = 2
@@ -47,6 +50,7 @@ class RunFolder:
         self.state_file = path / "last.pt"
         self.model_file = path / MODEL_FILE
         self.method_file = path / FILE
+        self.backbone_file = path / COPY
         self.lock_file = path / "run.lock"
         self._holder: int | None = None  # the thread that is inside of exclusive()
         self._made_folder = False
@@ -75,7 +79,7 @@ class RunFolder:
         if self.recipe_file.exists():
             raise UserError(f"{self.path} already holds a run; go on with --resume, or choose another --out")
         self._started = True
-        own = keep_method(self.path, recipe.method)
+        own = keep_method(self.path, recipe.method) | keep_backbone(self.path, recipe.model.encoder)
         write_text(self.facts_file, json.dumps(dict(facts) | own | {"versions": versions()}, indent=2) + "\n")
         # Last: its presence is what makes this a run.
         write_text(self.recipe_file, recipe.to_yaml(method=describe_method(recipe.method)))
@@ -94,7 +98,9 @@ class RunFolder:
                     self.recipe_file.unlink(missing_ok=True)
                     self.facts_file.unlink(missing_ok=True)
                     self.method_file.unlink(missing_ok=True)
-                    shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
+                    self.backbone_file.unlink(missing_ok=True)
+                    for logs in ("tensorboard", "wandb"):
+                        shutil.rmtree(self.path / logs, ignore_errors=True)
                 raise
 
     @contextmanager

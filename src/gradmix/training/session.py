@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,12 +17,16 @@ from ..distributed import SINGLE_PROCESS, ProcessGroup, assign_device, split_bat
 from ..distributed.batch_norm import average_statistics, synchronize
 from ..distributed.gradients import average_gradients
 from ..errors import UserError
+from ..machine import reuse_freed_memory
 from ..methods import METHODS, Auxiliary, Context, Method, Progress, Views
 from ..models import Domain, Network, NetworkSpec
+from ..models.hub_tower import describe_tower
+from ..models.tower_files import is_tower
 from ..progress import progress
 from ..recipe import Recipe, TrainingSettings
 from ..views import Augment, Normalizer
 from .checkpoint import TrainingState, broadcast_state, load_start_state, resize_empty_buffers
+from .fit_normalizer import fit_normalizer
 from .hardware import check_compile, check_precision, make_embedder, pick_device
 from .history_writer import HistoryWriter
 from .run_folder import RunFolder
@@ -89,7 +93,8 @@ def _train(
     check_precision(s.precision, device)
     if s.compile:
         check_compile(device, group.size)
-    normalizer = Normalizer.fit(images.images, recipe.views.normalize)
+    with group.raise_together():
+        normalizer = fit_normalizer(images, recipe)
     with group.raise_together():  # published weights may be missing on one machine
         method = build_method(recipe, images.class_names, normalizer, device, group)
         method.check_images(images)
@@ -129,6 +134,7 @@ def _train(
     with ExitStack() as stack:
         stack.callback(state.freezer.leave)
         stack.enter_context(preserve_global_generator(device))
+        stack.enter_context(reuse_freed_memory())
         asked_to_stop = stack.enter_context(stop_requests())
         advance = stack.enter_context(progress("training", total))
         history = stack.enter_context(HistoryWriter(run, state.step))
@@ -294,7 +300,12 @@ def describe_network(recipe: Recipe, num_classes: int) -> NetworkSpec:
     plain = NetworkSpec(
         model.encoder, model.stem, views.channels, views.image_size, model.projection, model.feature_dim
     )
-    return METHODS[recipe.method].describe_network(plain, recipe.objective, model, num_classes)
+    kind = METHODS[recipe.method]
+    if is_tower(model.encoder):
+        if not kind.takes_towers:
+            raise UserError(f"method {recipe.method} does not train {model.encoder}: use recipe frozen")
+        plain = replace(plain, body=describe_tower(model.encoder))
+    return kind.describe_network(plain, recipe.objective, model, num_classes)
 
 
 def build_network(recipe: Recipe, num_classes: int) -> Network:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..errors import UserError, choose
 from .color import color_matrix, factors, jitter
 from .geometry import crop_matrices, draw_shifts, sample, shift
-from .normalize import IMAGE_NORMALIZATIONS, Normalizer
+from .normalize import AUTO, IMAGE_NORMALIZATIONS, Normalizer
 from .randaugment import RandAugment, RandAugmentDraws, check_randaugment
 
 CROPS = ("resized", "pad")
@@ -28,7 +28,7 @@ class ViewSettings:
     grow_after: float = 0.5  # share of the steps with views of start_size
     grow_until: float | None = None  # … after which they have full size (None: at once)
     channels: int = 3  # 1 = gray, 3 = color
-    normalize: str = "data"  # data; imagenet, cifar, clip: for published weights; half; none: [0, 1]
+    normalize: str = "data"  # data; auto: the encoder's own; imagenet, cifar, clip, tf; half; none: [0, 1]
     randaugment: tuple[int, int] = (0, 0)  # N operations per image, of magnitude M (of 30); 0, 0 is off
     randaugment_operations: str = "all"  # all 16; digits: none that turns or moves; medaf: see randaugment.py
     crop: str = "resized"  # resized: a part, enlarged; pad: all of it, shifted by up to pad pixels
@@ -63,7 +63,7 @@ class ViewSettings:
         narrow, wide = self.crop_ratio
         if not 0 < narrow <= wide:
             raise UserError(f"crop_ratio must satisfy 0 < low <= high, not {narrow}, {wide}")
-        choose("normalize", self.normalize, IMAGE_NORMALIZATIONS)
+        choose("normalize", self.normalize, (*IMAGE_NORMALIZATIONS, AUTO))
         choose("crop", self.crop, CROPS)
         choose("pad_mode", self.pad_mode, PAD_MODES)
         if not 0 <= self.pad < self.image_size:

@@ -10,7 +10,8 @@ from torch import Tensor
 from ..data import Pixels
 from ..errors import UserError, choose
 
-IMAGE_NORMALIZATIONS = ("data", "imagenet", "cifar", "clip", "half", "none")
+IMAGE_NORMALIZATIONS = ("data", "imagenet", "cifar", "clip", "tf", "half", "none")
+AUTO = "auto"  # in a recipe: what the encoder's published weights were trained with
 _Statistics = tuple[tuple[float, ...], tuple[float, ...]]  # means and standard deviations of the channels
 _PUBLISHED: dict[str, _Statistics] = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -34,12 +35,14 @@ class Normalizer:
         """Return the normalizer of a kind.
 
         For images (N, C, H, W) uint8: ``data`` their own; ``imagenet``, ``cifar`` and ``clip`` for published
-        weights; ``half`` ½; ``none`` leaves them in [0, 1].
+        weights; ``tf`` (x − 127)/128 of bytes x; ``half`` ½; ``none`` leaves them in [0, 1].
         """
         choose("normalisation", kind, IMAGE_NORMALIZATIONS)
         channels = images.shape[1]
         if kind == "half":
             return Normalizer((0.5,) * channels, (0.5,) * channels)
+        if kind == "tf":
+            return Normalizer((127 / 255,) * channels, (128 / 255,) * channels)
         if kind == "none":
             return Normalizer((0.0,) * channels, (1.0,) * channels)
         if kind == "clip" and channels != 3:

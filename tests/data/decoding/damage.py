@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 import numpy as np
 from PIL import Image
@@ -25,7 +27,8 @@ _TIFF = {
 _SIDE = 24
 
 
-def whole_images() -> dict[str, bytes]:
+@functools.cache  # a second of work
+def whole_images() -> Mapping[str, bytes]:
     """Encode one picture in each format, mode and compression that this build of Pillow writes and reads."""
     Image.init()
     both = sorted(set(Image.OPEN) & set(Image.SAVE))
@@ -45,7 +48,7 @@ def whole_images() -> dict[str, bytes]:
             content = _encoded(kind, mode, options)
             if content is not None:
                 found[f"{name}, {mode}"] = content
-    return found
+    return MappingProxyType(found)
 
 
 def damaged(content: bytes, count: int, random: Random) -> Iterator[bytes]:

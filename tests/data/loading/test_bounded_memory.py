@@ -14,8 +14,8 @@ from tests.processes import peak_megabytes
 
 pytestmark = pytest.mark.slow
 SIDE = 128
-FEW, MANY = 1200, 8000  # few: enough that the largest batch, of 512 when features are extracted, is full
-PIXEL_MEGABYTES = MANY * 3 * SIDE**2 / 2**20  # 375
+FEW, MANY = 1200, 4000  # few: enough that every batch is full, also where features are extracted
+PIXEL_MEGABYTES = MANY * 3 * SIDE**2 / 2**20  # 187.5
 # Megabytes allowed beyond what a run on the few takes: a part of 32 MB that is decoded, one of 16 MB that is
 # read, and what there is for every file (its name, its row). Measured: 1.
 MORE_THAN_FEW = 50

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from ...errors import UserError
 from ...files import sync_folder, wait_for_lock, write_text
 from ...progress import progress
-from ..catalogue import KNOWN_SETS, known_set
+from ..catalogue import KNOWN_SETS, KnownSet, known_set
 from ..file_names import is_hidden
 from ..loading import find_known, is_archive, recognize
 from ..roots import data_root as resolve_root
@@ -33,7 +33,7 @@ def get_data(
     only: str | None = None,
     data_root: str | Path | None = None,
 ) -> Path:
-    """Return the folder of a data set; download it from the Hub if it is not there.
+    """Return the folder (or the file) of a data set; download it from the Hub if it is not there.
 
     ``name`` is a known set's, or ``hf://datasets/owner/name@revision``. Files are put in ``out``, by default
     a folder of the set's name in the data root, if they match ``only`` ("data/*.parquet"); scripts and
@@ -41,17 +41,17 @@ def get_data(
     """
     address = parse_dataset_address(name)
     root = resolve_root(data_root)
+    known = known_set(name) if address is None else None
     if address is None:
-        known = known_set(name)
         if known is None:
             names = sorted(known.name for known in KNOWN_SETS.values() if known.hub_repo)
             raise UserError(
                 f"no data set '{name}' to get (there are: {', '.join(names)}); "
                 "or give its address: hf://datasets/owner/name"
             )
-        there = find_known(known, data_root) if out is None else None
+        there = _find(known, data_root) if out is None else None
         if there is not None:
-            return there.archive or there.path
+            return there
         if known.hub_repo is None:
             raise UserError(
                 f"no address of {known.name} on the Hub is known here: give one, hf://datasets/owner/name, "
@@ -68,7 +68,13 @@ def get_data(
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         more = "; make room, and the same command goes on from there" if full else ""
         raise UserError(f"could not write {folder}: {error.strerror or error}{more}") from error
-    return folder
+    there = _find(known, data_root) if known is not None and out is None else None
+    return there or folder
+
+
+def _find(known: KnownSet, data_root: str | Path | None) -> Path | None:
+    found = find_known(known, data_root)
+    return None if found is None else found.archive or found.path
 
 
 def _get(address: DatasetAddress, folder: Path, only: str | None) -> None:
@@ -89,8 +95,13 @@ def _get(address: DatasetAddress, folder: Path, only: str | None) -> None:
         write_text(part / _RECORD, json.dumps(record, indent=1))
         os.rename(part, folder)  # noqa: PTH104
         sync_folder(folder.parent)
-    if recognize(folder) is None and not any(is_archive(file) for file in folder.rglob("*")):
+    if recognize(folder) is None and not any(_is_set(file) for file in folder.rglob("*")):
         warnings.warn(f"{address} is in {folder}, but has no images that can be read here", stacklevel=3)
+
+
+def _is_set(file: Path) -> bool:
+    """Return whether a file can be a whole data set."""
+    return is_archive(file) or file.suffix == ".npz"
 
 
 def _choose(listed: Sequence[HubFile], only: str | None, address: DatasetAddress) -> list[HubFile]:

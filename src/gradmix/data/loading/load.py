@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 
 from ...errors import UserError
 from ..decoding import BadImage, raise_if_bad
+from ..file_names import describe_ignored
 from ..imageset import UNKNOWN, ImageSet
 from ..readers import ReadOptions, ReadResult, class_folders
 from ..readers.image_files import decode_files, find_images
@@ -33,13 +35,17 @@ def load_images(
     distributed) or the name of a known data set, looked for under ``data_root``. A source without splits is
     read whole by split "train" or "all". ``size`` makes size × size squares; None keeps what images of
     one size have, and otherwise takes the median shorter side, at most 64. ``channels`` None is 1 only if
-    every image is grey. An image that cannot be read is an error, or with ``skip_bad`` a warning.
+    every image is grey. An image that cannot be read is an error, or with ``skip_bad`` a warning; so are
+    files of other kinds.
 
     Image files that would fill more than a quarter of the memory are decoded into the cache folder once and
     stay there, memory-mapped; ``mapped`` True or False decides otherwise, and so does GRADMIX_MAP_ABOVE.
     """
-    reading = read_located(locate(source, data_root), split, ReadOptions(size, channels, mapped=mapped))
+    located = locate(source, data_root)
+    reading = read_located(located, split, ReadOptions(size, channels, mapped=mapped))
     raise_if_bad(reading.bad, skip_bad)
+    if reading.ignored:
+        warnings.warn(f"{located.name}: {describe_ignored(reading.ignored)}", stacklevel=2)
     if reading.bad:
         many = len(reading.bad)
         warnings.warn(f"left out {many} unreadable image(s); the first: {reading.bad[0]}", stacklevel=2)
@@ -49,6 +55,16 @@ def load_images(
 def list_splits(source: str | Path, *, data_root: Path | str | None = None) -> tuple[str, ...]:
     """Return the splits of ``source``: of train, val, test, extra; or only "all" if it is not divided."""
     return locate(source, data_root).splits
+
+
+def has_validation_folder(source: str | Path, *, data_root: Path | str | None = None) -> bool:
+    """Return whether ``source`` is a folder of one's own with ``train`` and ``val``, both of class folders.
+
+    The validation images of published sets are for testing.
+    """
+    located = locate(source, data_root)
+    own = located.known is None and located.reader.FORMAT == class_folders.FORMAT
+    return own and {"train", "val"} <= set(located.splits)
 
 
 def list_class_names(
@@ -73,9 +89,13 @@ def load_image_files(
     for path in map(Path, paths):
         if not path.exists():
             raise UserError(f"no such file or folder: {path}")
-        found = find_images(path) if path.is_dir() else [path]
+        ignored: Counter[str] = Counter()
+        found = find_images(path, ignored) if path.is_dir() else [path]
+        said = describe_ignored(ignored) if ignored else ""
         if not found:
-            raise UserError(f"no images in {path}")
+            raise UserError(f"no images in {path}" + (f": {said}" if said else ""))
+        if said:
+            warnings.warn(f"{path}: {said}", stacklevel=2)
         files += found
     decoded = decode_files(files, [str(file) for file in files], options)
     raise_if_bad(decoded.bad, skip_bad)

@@ -54,9 +54,11 @@ def locate(source: str | Path, data_root: str | Path | None = None) -> Located:
     """
     known = known_set(source) if isinstance(source, str) and not {"/", os.sep} & set(source) else None
     if known is not None:
-        return find_known(known, data_root) or _recognize_or_raise(
-            _download(known, resolve_root(data_root)), known
-        )
+        there = find_known(known, data_root)
+        if there is not None:
+            return there
+        folder = _download(known, resolve_root(data_root))
+        return find_known(known, data_root) or _recognize_or_raise(folder, known)
     path = Path(source).expanduser()
     if not path.exists():
         if len(path.parts) == 1 and not path.suffix:

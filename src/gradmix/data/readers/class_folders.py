@@ -8,12 +8,13 @@ say, is labelled unknown.
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import torch
 
 from ...errors import UserError
-from ..file_names import UNDIVIDED, is_image_name, parse_split
+from ..file_names import UNDIVIDED, count_ignored, describe_ignored, is_image_name, parse_split
 from ..imageset import UNKNOWN, ImageSet
 from .image_files import decode_files, find_images, list_subfolders
 from .interface import ReadOptions, ReadResult
@@ -53,10 +54,17 @@ def read(path: Path, split: str, options: ReadOptions) -> ReadResult:
     number = {name: i for i, name in enumerate(names)}
     files: list[Path] = []
     labels: list[int] = []
+    ignored: Counter[str] = Counter()
+    for file in sorted(folder.iterdir()):  # images beside the class folders are of no class
+        if file.is_file():
+            count_ignored(file.name, ignored)
     for class_folder in map(folder.joinpath, _class_names(folder)):
-        in_class = find_images(class_folder)
+        others: Counter[str] = Counter()
+        in_class = find_images(class_folder, others)
+        ignored += others
         if not in_class:
-            raise UserError(f"class folder {class_folder} has no images; add some, or remove the folder")
+            why = f" ({describe_ignored(others)})" if others else ""
+            raise UserError(f"class folder {class_folder} has no images{why}; add some, or remove the folder")
         files += in_class
         labels += [number.get(class_folder.name, UNKNOWN)] * len(in_class)
     decoded = decode_files(files, [str(file) for file in files], options)
@@ -70,7 +78,7 @@ def read(path: Path, split: str, options: ReadOptions) -> ReadResult:
         names,
         tuple(files[i].relative_to(path).as_posix() for i in decoded.kept.tolist()),
     )
-    return ReadResult(images, decoded.bad)
+    return ReadResult(images, decoded.bad, ignored)
 
 
 def _split_folders(path: Path) -> dict[str, Path]:

@@ -12,10 +12,8 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
@@ -26,6 +24,10 @@ from ..file_names import UNDIVIDED, parse_split
 from ..imageset import UNKNOWN, ImageSet
 from .image_files import list_subfolders
 from .interface import ReadOptions, ReadResult
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 FORMAT = "Hub parquet"
 _NAME = re.compile(r"(?P<split>[A-Za-z]+)(-\d+-of-(?P<shards>\d+))?(-[0-9a-f]+)?\.parquet")
@@ -105,6 +107,9 @@ def _folder_with_parquet(path: Path) -> Path:
 
 
 def _open(file: Path) -> pq.ParquetFile:
+    import pyarrow as pa  # here, for it takes a while, and most commands read no parquet
+    import pyarrow.parquet as pq
+
     try:
         return pq.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:
@@ -112,6 +117,8 @@ def _open(file: Path) -> pq.ParquetFile:
 
 
 def _column(file: Path, table: pq.ParquetFile, name: str) -> pa.Array:
+    import pyarrow as pa
+
     try:
         return table.read(columns=[name]).column(name).combine_chunks()
     except (pa.ArrowException, OSError) as error:
@@ -119,6 +126,8 @@ def _column(file: Path, table: pq.ParquetFile, name: str) -> pa.Array:
 
 
 def _encoded(file: Path, table: pq.ParquetFile) -> list[bytes]:
+    import pyarrow as pa
+
     names = table.schema_arrow.names
     column = next((name for name in _IMAGE_COLUMNS if name in names), None)
     if column is None:

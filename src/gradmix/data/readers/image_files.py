@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,17 +13,24 @@ from ...errors import UserError
 from ..cache.decode_cache import decode_cached
 from ..cache.pixel_file import decode_to_file, should_map
 from ..decoding import MAX_CHOSEN_SIZE, Decoded, decode_many
-from ..file_names import is_hidden, is_image_name, leaves_folder
+from ..file_names import count_ignored, is_hidden, is_image_name, leaves_folder
 from ..imageset import UNKNOWN, ImageSet
 from .interface import ReadOptions, ReadResult
 
 
-def find_images(folder: Path) -> list[Path]:
-    """Return all image files below ``folder``, sorted by path; skip hidden and other files."""
+def find_images(folder: Path, ignored: Counter[str] | None = None) -> list[Path]:
+    """Return all image files below ``folder``, sorted by path; skip hidden and other files.
+
+    The other ones are counted in ``ignored``, by their endings.
+    """
     found: list[Path] = []
     for where, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not is_hidden(name)]
-        found += [Path(where, name) for name in files if is_image_name(name)]
+        for name in files:
+            if is_image_name(name):
+                found.append(Path(where, name))
+            elif ignored is not None:
+                count_ignored(name, ignored)
     return sorted(found)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -26,10 +27,11 @@ class ReadOptions:
 
 @dataclass(frozen=True, eq=False)
 class ReadResult:
-    """The images that could be read, and those that could not."""
+    """The images that could be read, those that could not, and the other files there, counted by ending."""
 
     images: ImageSet
     bad: tuple[BadImage, ...] = ()
+    ignored: Mapping[str, int] = field(default_factory=dict)
 
 
 class Reader(Protocol):

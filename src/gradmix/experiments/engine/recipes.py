@@ -26,6 +26,7 @@ NOT_OF_TRAINING = (
     "score_temperature",
     *("openmax_tail", "openmax_alpha", "openmax_distance", "openmax_variant"),
     "false_reject",
+    *("error_threshold", "unknown_chance"),
     "device",
     "log_every",
     "checkpoint_minutes",

@@ -33,6 +33,8 @@ class PatchProbe(Probe):
         tower, head = network.encoder, network.classifier
         if not isinstance(tower, VisionTower) or not isinstance(head, TextHead):
             raise UserError("patches are those of CLIP's image tower; this network has another one")
+        if torch.compiler.is_exporting():  # to ONNX, where the number of images is not known
+            return {"local_mcm": largest_share(tower, head, x)}
         parts = torch.split(x, _IMAGES_AT_ONCE)
         return {"local_mcm": torch.cat([largest_share(tower, head, part) for part in parts])}
 
