@@ -13,6 +13,7 @@ from gradmix.training import train
 from tests.training.tiny import tiny_images, tiny_recipe
 
 MIB = 2**20
+OF_GLIBC = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 
 
 class Libc:
@@ -37,6 +38,8 @@ def libc(monkeypatch: pytest.MonkeyPatch) -> Libc:
     load: Callable[..., object] = ctypes.CDLL
     monkeypatch.setattr(ctypes, "CDLL", lambda name, *more: made if name is None else load(name, *more))
     monkeypatch.setattr(sys, "platform", "linux")
+    for name in OF_GLIBC:
+        monkeypatch.delenv(name, raising=False)
     return made
 
 
@@ -55,6 +58,14 @@ def test_given_back_after_an_error_too(libc: Libc) -> None:
 def test_a_training_asks_for_it(libc: Libc) -> None:
     train(tiny_images(4), tiny_recipe(method="ce", max_steps=1))
     assert len(libc.asked) == 5
+
+
+@pytest.mark.parametrize("name", OF_GLIBC)
+def test_settings_of_the_environment_stand(libc: Libc, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "1048576")
+    with reuse_freed_memory():
+        pass
+    assert libc.asked == []
 
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 _CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's mallopt: M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
+_SETTINGS_OF_GLIBC = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 _MIB = 2**20
 
 
@@ -38,9 +39,11 @@ def reuse_freed_memory() -> Iterator[None]:
     """Keep large buffers that are freed for the next ones; afterwards give the memory back.
 
     glibc asks the kernel anew for every buffer above 32 MB, which clears it page by page: a fifth of the time
-    of a training step on 512 images. Where the C library is another one, nothing is done.
+    of a training step on 512 images. Where the C library is another one, or where somebody has set glibc's
+    own environment variables for this, nothing is done.
     """
-    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+    chosen = any(name in os.environ for name in _SETTINGS_OF_GLIBC)
+    libc = ctypes.CDLL(None) if sys.platform == "linux" and not chosen else None
     if libc is None or not hasattr(libc, "mallopt") or not hasattr(libc, "malloc_trim"):
         yield
         return

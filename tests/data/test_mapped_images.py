@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import pickle
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,6 +69,32 @@ def test_long_readings_are_done_in_parts(
     assert torch.equal(mapped.convert(None, 1)[2:], to_gray(plain)[2:])
     assert [len(part) for part in iterate_parts(mapped)] == [4] * 5 + [3]
     assert torch.equal(torch.cat(list(iterate_parts(mapped))), torch.cat(list(iterate_parts(plain))))
+
+
+@pytest.mark.parametrize(
+    ("rows", "releases"),
+    [
+        (range(23), 6),  # 23 pieces, four at a time
+        ([0, 0, 0, 1, 1, 1, 2, 3], 1),
+        ([0, 1, 0, 1, 0], 2),  # back and forth counts each time
+        ([22, 3, 17, 5], 1),
+        ([7], 1),
+        ([], 0),
+    ],
+)
+def test_scattered_rows_never_map_much_at_once(
+    plain: torch.Tensor,
+    mapped: MappedImages,
+    monkeypatch: pytest.MonkeyPatch,
+    rows: Sequence[int],
+    releases: int,
+) -> None:
+    monkeypatch.setattr("gradmix.data.mapped_images._PIECE", 3 * 9 * 7)  # one image
+    monkeypatch.setattr("gradmix.data.mapped_images._PIECES_AT_ONCE", 4)
+    released: list[PixelMap] = []
+    monkeypatch.setattr(PixelMap, "_release", lambda pixels: released.append(pixels))
+    assert torch.equal(mapped[torch.tensor(rows, dtype=torch.long)], plain[list(rows)])
+    assert len(released) == releases
 
 
 def test_pages_are_given_back_after_each_reading(plain: torch.Tensor, mapped: MappedImages) -> None:

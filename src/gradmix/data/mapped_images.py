@@ -13,6 +13,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ from torch import Tensor
 from .resize import convert, converted_shape
 
 _BYTES_AT_ONCE = 16 * 2**20
+# Reading one byte of a cached file may map this much of it: the largest piece in which Linux caches files.
+_PIECE = 2 * 2**20
+_PIECES_AT_ONCE = 16
 _IMAGES_CONVERTED = 256
 
 
@@ -47,10 +51,19 @@ class PixelMap:
         for first in range(0, len(rows), at_once):
             part = rows[first : first + at_once]
             self._ask_for(part)
-            # "clip" only to write to ``out`` directly: the rows are known to be there.
-            np.take(self._pixels, part, axis=0, out=out[first : first + at_once], mode="clip")
-            self._release()
+            copied = out[first : first + at_once]
+            for few in self._split_where_scattered(part):
+                # "clip" only to write to ``out`` directly: the rows are known to be there.
+                np.take(self._pixels, part[few], axis=0, out=copied[few], mode="clip")
+                self._release()
         return torch.from_numpy(out).view(-1, *self.shape[1:])
+
+    def _split_where_scattered(self, rows: NDArray[np.int64]) -> Iterator[slice]:
+        """Cut ``rows`` where they get into too many pieces of the file: a few rows could map all of it."""
+        pieces_so_far = np.cumsum(np.diff(rows * self._row_bytes // _PIECE, prepend=-1) != 0)
+        cuts = np.flatnonzero(np.diff((pieces_so_far - 1) // _PIECES_AT_ONCE)) + 1
+        for first, end in pairwise([0, *cuts.tolist(), len(rows)]):
+            yield slice(first, end)
 
     def _ask_for(self, rows: NDArray[np.int64]) -> None:
         """Let the disk work on all rows at once: one page fault after the other would wait for each page."""
