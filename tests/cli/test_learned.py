@@ -18,6 +18,7 @@ from tests.cli.conftest import TINY, save_shapes
 from tests.training.tiny import CLASSES
 
 Refused = Callable[..., str]
+NO_ADVICE = [("frozen", "pretrained", False), ("frozen", "w.pth", True), ("gradmix", "pretrained", True)]
 
 
 def test_training_ends_with_what_was_learned(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,6 +75,21 @@ def test_threshold_that_promises_nothing_is_not_praised(trained: Path) -> None:
     model = load(trained / "run")
     loose = model.with_threshold(replace(model.threshold, guaranteed=False, value=float("-inf")))
     assert not any("threshold:" in line for line in describe_learned(loose, Path("run")))
+
+
+@pytest.mark.parametrize(("method", "init", "wrong"), [("frozen", "pretrained", True), *NO_ADVICE])
+def test_a_published_network_that_hardly_knows_such_images(
+    trained: Path, method: str, init: str, wrong: bool
+) -> None:
+    from dataclasses import replace
+
+    model = load(trained / "run")
+    assert model.calibration is not None
+    nearest = model.decision.decide(model.calibration).nearest
+    seen = replace(model.calibration, labels=(nearest + 1) % 3 if wrong else nearest)
+    model = replace(model, calibration=seen, recipe={**model.recipe, "method": method, "init": init})
+    advice = [line for line in describe_learned(model, Path("run")) if "--recipe photos-finetune" in line]
+    assert len(advice) == ((method, init, wrong) not in NO_ADVICE)
 
 
 @pytest.fixture

@@ -89,3 +89,17 @@ def test_it_says_which_recipe_and_why(photos: Path, capsys: pytest.CaptureFixtur
     assert "learned 4 classes" in said
     facts = json.loads((photos / "again" / "run.json").read_text(encoding="utf-8"))
     assert facts["steps"] == 0
+
+
+def test_trained_further(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two steps of recipe photos-finetune: the first half stays, the rest moves, and the model answers."""
+    words = ["--recipe", "photos-finetune", "--max-steps", "2", "--batch-size", "16", "--image-size", "64"]
+    assert main(["train", str(photos / "train"), "--out", str(tmp_path / "run"), *words]) == 0
+    before, after = (load(run).network.encoder.state_dict() for run in (photos / "run", tmp_path / "run"))
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    block = {int(name.split(".")[1]) for name in moved if name.startswith("_blocks.")}
+    assert block == set(range(5, 16))
+    assert not any(name.startswith(("_conv_stem", "_bn0")) for name in moved)
+    rows = answers(tmp_path / "run", photos / "test", capsys)
+    assert len(rows) == KNOWN * TESTED
+    assert sum(Path(row["image"]).parent.name == row["nearest"] for row in rows) > 0.6 * len(rows)

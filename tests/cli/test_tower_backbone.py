@@ -60,8 +60,12 @@ def test_the_model_holds_all_that_it_needs(place: Path, tmp_path: Path) -> None:
     images = model.read(place / "test")
     mean, std = (torch.tensor(v).view(3, 1, 1) for v in ([0.4, 0.5, 0.6], [0.2, 0.3, 0.4]))
     features = own_features(theirs, (images.images[:].float() / 255 - mean) / std)
-    wanted = torch.nn.functional.normalize(features, dim=1)
-    torch.testing.assert_close(model.outputs(images).features, wanted, rtol=1e-5, atol=1e-5)
+    found = model.network.answer(model.normalizer(images.images[:]))
+    torch.testing.assert_close(found.penultimate, features, rtol=1e-5, atol=1e-5)
+    whitened = torch.nn.functional.normalize(model.network.projection(features), dim=1)
+    torch.testing.assert_close(model.outputs(images).features, whitened, rtol=1e-4, atol=1e-4)
+    assert recipe["whiten"]
+    assert recipe["train_head"]
 
 
 def test_used_by_the_commands(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,7 +121,7 @@ def test_the_same_answers_as_onnx(place: Path, capsys: pytest.CaptureFixture[str
 
 def test_in_python(place: Path) -> None:
     word = f"hf:{place / 'dino'}"
-    found = OpenSetClassifier("frozen", backbone=word, overrides={"k": 2, "holdout": 0.25}, false_reject=0.3)
+    found = OpenSetClassifier(backbone=word, overrides={"k": 2, "holdout": 0.25}, false_reject=0.3)
     assert list(found.fit(place / "photos").predict(place / "test")) == list(
         OpenSetClassifier.load(place / "run").predict(place / "test")
     )

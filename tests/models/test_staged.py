@@ -37,6 +37,19 @@ def test_until_a_layer_and_from_it_is_the_whole(name: str, stem: str) -> None:
         encoder.forward_until("conv22", x)
 
 
+@pytest.mark.parametrize("name", [*SOME, "efficientnet_lite0"])
+def test_frozen_until_a_layer_trains_what_comes_after_it(name: str) -> None:
+    for layer in ENCODERS[name](3, "small").layer_names:
+        encoder = ENCODERS[name](3, "small")
+        maps = encoder.forward_until(layer, torch.randn(2, 3, 32, 32)).detach().requires_grad_()
+        encoder.pool(encoder.forward_from(layer, maps)).sum().backward()
+        after = {name for name, p in encoder.named_parameters() if p.grad is not None}
+        encoder.freeze_until(layer)
+        assert {name for name, p in encoder.named_parameters() if p.requires_grad} == after
+        norms = {n: m for n, m in encoder.named_modules() if isinstance(m, nn.BatchNorm2d)}
+        assert {n for n, m in norms.items() if m.training} == {n for n in norms if f"{n}.weight" in after}
+
+
 def test_a_backbone_cannot_be_entered() -> None:
     backbone = Backbone(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()))
     with pytest.raises(UserError, match="method proser enters the encoder at its layers, which Backbone"):

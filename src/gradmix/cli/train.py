@@ -240,7 +240,7 @@ def _choose_recipe(args: argparse.Namespace) -> tuple[Recipe, tuple[UserBackbone
     """Return the recipe, and the user's own network with the layer that gives the features, if it is one."""
     from ..models.user_backbone import is_code, read_user_backbone
     from ..recipe import load_recipe, make_recipe
-    from ..recipe.with_backbone import FROZEN, backbone_fields, maps_of
+    from ..recipe.with_backbone import BACKBONE_RECIPE, backbone_fields, maps_of
 
     word, layer, fields = args.backbone, args.backbone_layer, args.recipe_fields
     if layer is not None and (word is None or not is_code(word)):
@@ -248,7 +248,7 @@ def _choose_recipe(args: argparse.Namespace) -> tuple[Recipe, tuple[UserBackbone
     if word is None:
         return load_recipe(args.recipe or _choose_by_images(args), fields), None
     code = (read_user_backbone(word), layer or "") if is_code(word) else None
-    name = args.recipe or FROZEN
+    name = args.recipe or BACKBONE_RECIPE
     recipe = load_recipe(name, backbone_fields(word, fields, args.recipe is not None))
     if code is not None and hasattr(recipe.objective, "layers"):
         found = maps_of(_build_backbone(code, recipe), recipe.flat(), fields)

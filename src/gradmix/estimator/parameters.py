@@ -23,7 +23,7 @@ from ..methods.from_file import is_method_file
 from ..models.backbone import BACKBONE, Backbone
 from ..recipe import Recipe, field_names, load_recipe, make_recipe
 from ..recipe.choice import choose_recipe
-from ..recipe.with_backbone import FROZEN, backbone_fields, make_backbone, maps_of
+from ..recipe.with_backbone import BACKBONE_RECIPE, OF_ANY_BACKBONE, backbone_fields, make_backbone, maps_of
 
 AUTO = "auto"  # the recipe is chosen by what else is given
 
@@ -108,7 +108,7 @@ class RecipeParameters(BaseEstimator):  # type: ignore[misc]
         if self.recipe != AUTO:
             return self.recipe
         if self.backbone is not None:
-            return FROZEN
+            return BACKBONE_RECIPE
         given = [*self._recipe_fields(), *(["method"] if self.method else [])]
         choice = choose_recipe(given, own_images=True)
         if choice.warn:
@@ -121,6 +121,7 @@ class RecipeParameters(BaseEstimator):  # type: ignore[misc]
         if backbone is None and isinstance(self.backbone, str):
             fields = backbone_fields(self.backbone, fields)
         if backbone is not None:
+            values |= OF_ANY_BACKBONE if self.recipe == AUTO else {}
             fields |= {"encoder": BACKBONE, "stem": "auto"}
             values |= maps_of(backbone, values, fields)
         return make_recipe(values | fields)

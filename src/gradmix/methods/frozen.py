@@ -47,6 +47,8 @@ class Frozen(Method):
         """
         if settings.train_head and model.init_head:
             raise UserError("train_head and init_head: the classifier is trained, or taken from init")
+        if settings.whiten and model.init_head:
+            raise UserError("whiten and init_head: that classifier knows features that are not whitened")
         projection = "whiten" if settings.whiten else "none"
         spec = super().describe_network(plain, settings, model, num_classes)
         spec = replace(spec, projection=projection)

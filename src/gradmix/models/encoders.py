@@ -34,6 +34,7 @@ class ModelSettings:
     classifier_bias: bool = True  # of a linear classifier, for methods that have one
     init: str = ""  # weights to start from: pretrained (from a package), a file, or hf://owner/name
     init_head: bool = False  # the linear classifier from there too (fc); its classes in the file's order
+    freeze: str = ""  # a layer, as conv4_2: it and all before it stay as they were in init
 
     def __post_init__(self) -> None:
         if is_tower(self.encoder):
@@ -48,6 +49,8 @@ class ModelSettings:
             raise UserError(f"feature_dim must be at least 1, not {self.feature_dim}")
         if self.init_head and not self.init:
             raise UserError("init_head: there is no file to take the classifier from; give init")
+        if self.freeze and not self.init and self.encoder != BACKBONE:
+            raise UserError("freeze: without trained weights there is nothing worth keeping; give init")
 
 
 def _resnet(

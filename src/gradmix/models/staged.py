@@ -44,6 +44,13 @@ class StagedEncoder(nn.Module):
         """Return the last feature maps, given those at layer ``name``."""
         return self.run_stages(maps, self._stage_number(name) + 1, len(self.layer_names))
 
+    def freeze_until(self, name: str) -> None:
+        """Let the layer ``name`` and all before it stay as they are: no gradient, BatchNorm in eval mode."""
+        later = range(self._stage_number(name) + 1, len(self.layer_names))
+        self.eval().requires_grad_(False)
+        for part in (part for i in later for part in self.stage_parts(i)):
+            self.get_submodule(part).train().requires_grad_(True)
+
     def pool(self, maps: Tensor) -> Tensor:
         """Return the mean over positions (N, K) of maps (N, K, h, w)."""
         return maps.mean((2, 3))
