@@ -102,4 +102,4 @@ def test_trained_further(photos: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert not any(name.startswith(("_conv_stem", "_bn0")) for name in moved)
     rows = answers(tmp_path / "run", photos / "test", capsys)
     assert len(rows) == KNOWN * TESTED
-    assert sum(Path(row["image"]).parent.name == row["nearest"] for row in rows) > 0.6 * len(rows)
+    assert sum(Path(row["file"]).parent.name == row["nearest"] for row in rows) > 0.6 * len(rows)
