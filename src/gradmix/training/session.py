@@ -19,7 +19,7 @@ from ..distributed.gradients import average_gradients
 from ..errors import UserError
 from ..machine import reuse_freed_memory
 from ..methods import METHODS, Auxiliary, Context, Method, Progress, Views
-from ..models import Domain, Network, NetworkSpec, StagedEncoder
+from ..models import Domain, Network, NetworkSpec
 from ..models.hub_tower import describe_tower
 from ..models.tower_files import is_tower
 from ..progress import progress
@@ -32,7 +32,7 @@ from .history_writer import HistoryWriter
 from .run_folder import RunFolder
 from .schedule import learning_rate, set_learning_rate
 from .seeds import generator_for
-from .stages import plan_stages
+from .stages import freeze_encoder, plan_stages
 from .stop import stop_at_once, stop_requests
 
 
@@ -240,21 +240,6 @@ def build_method(
     if recipe.model.freeze:
         freeze_encoder(method, recipe.model.freeze)
     return method.to(device)
-
-
-def freeze_encoder(method: Method, until: str) -> None:
-    """Freeze the encoder up to a layer; raise UserError where that cannot be, or where maps are wanted."""
-    encoder = method.network.encoder
-    if not isinstance(encoder, StagedEncoder):
-        raise UserError(f"freeze: {type(encoder).__name__} has no named layers; leave it out")
-    encoder.freeze_until(until)
-    mixer, wanted = getattr(method, "mixer", None), getattr(method.settings, "layers", ())
-    names = list(encoder.layer_names)
-    frozen = [layer for layer in wanted if layer in names[: names.index(until) + 1]]
-    if frozen and mixer is not None and mixer.needs_maps:
-        raise UserError(
-            f"layers: no gradient comes back to {frozen[0]}, for freeze is {until}; give later layers"
-        )
 
 
 def prepares_stages(method: Method) -> bool:

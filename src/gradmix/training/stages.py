@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError, choose
 from ..methods import Auxiliary, Method, Stage
+from ..models import StagedEncoder
 from ..recipe import Recipe, TrainingSettings
 from ..views import ViewSettings
 
@@ -96,6 +97,21 @@ class Freezer:
         """Make everything trainable again that was so before."""
         for parameter in self.trainable.values():
             parameter.requires_grad_(True)
+
+
+def freeze_encoder(method: Method, until: str) -> None:
+    """Freeze the encoder up to a layer; raise UserError where that cannot be, or where maps are wanted."""
+    encoder = method.network.encoder
+    if not isinstance(encoder, StagedEncoder):
+        raise UserError(f"freeze: {type(encoder).__name__} has no named layers; leave it out")
+    encoder.freeze_until(until)
+    mixer, wanted = getattr(method, "mixer", None), getattr(method.settings, "layers", ())
+    names = list(encoder.layer_names)
+    frozen = [layer for layer in wanted if layer in names[: names.index(until) + 1]]
+    if frozen and mixer is not None and mixer.needs_maps:
+        raise UserError(
+            f"layers: no gradient comes back to {frozen[0]}, for freeze is {until}; give later layers"
+        )
 
 
 def _covers(stage: Stage, name: str) -> bool:
