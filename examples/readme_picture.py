@@ -117,9 +117,11 @@ def main() -> None:
         answers = make_answers()
     draw(answers, file)
     picture = Image.open(file).convert("RGB")
-    palette = picture.quantize(255)  # for a file of a third of the size; the paper stays white
-    palette.putpalette([*(palette.getpalette() or ())[: 3 * 255], 255, 255, 255])
-    picture.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG).save(file, optimize=True)
+    small = picture.quantize(palette=picture.quantize(256), dither=Image.Dither.FLOYDSTEINBERG)
+    colors, paper = list(small.getpalette() or ()), small.getpixel((0, 0))
+    colors[3 * paper : 3 * paper + 3] = (255, 255, 255)  # the nearest of 256 colors was a little gray
+    small.putpalette(colors)
+    small.save(file, optimize=True)
 
 
 if __name__ == "__main__":
