@@ -31,7 +31,7 @@ GREEN, RED, GRAY = "#1a7f37", "#c0392b", "#6b7280"
 
 
 def make_answers() -> list[tuple[Explanation, str]]:
-    """Train, ask, teach cats, ask about the cat again: the answers to draw, and what each was given after."""
+    """Train, ask, teach cats, ask about the cat again: return the answers to draw, with a note each."""
     train = tiny_imagenet(None, "train")
     for name in KNOWN:
         save_photos(train, name, slice(PER_CLASS), Path("photos") / name)
