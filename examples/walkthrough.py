@@ -5,7 +5,7 @@
 A folder of photos is made from TinyImageNet; three classes are held back as unknown. Then come the commands
 that you would type for a folder of your own, in the order in which you would type them. DATA is the folder
 in which your data sets lie (default: $GRADMIX_DATA), or TinyImageNet itself. Nothing is trained: a network
-that has learned ImageNet is used as it is. "small", with four classes of 60 photos, takes two minutes on one CPU
+that has learned ImageNet is used as it is. "small", with four classes of 60 photos, takes two minutes on one
 core; "full" has eight classes of 300. With --from-nothing a small network is trained at the end, to compare.
 """
 
