@@ -37,7 +37,7 @@ PAPER = Preset(
 )
 CPU = Preset(
     "cpu",
-    "about 25 minutes on two cores: thousands of steps on few images a class, small images and encoder",
+    "about 25 minutes on two cores: thousands of steps on few images per class, small images and encoder",
     {
         "encoder": "resnet8_16",
         "stem": "half",
