@@ -76,15 +76,22 @@ def fit_whitening(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     Cosines around m compare classes best, and cosines around 0 tell best what is like no image of theirs:
     half of m does both (`python benchmarks/photos.py` measures the whole).
     """
-    from sklearn.covariance import ledoit_wolf
+    from sklearn.covariance import ledoit_wolf_shrinkage
 
     x = x.double()
     classes = torch.unique(y)
     means = torch.stack([x[y == label].mean(dim=0) for label in classes])
     around = x - means[torch.searchsorted(classes, y)]
-    covariance = torch.from_numpy(ledoit_wolf(around.numpy(), assume_centered=True)[0])
-    values, vectors = torch.linalg.eigh(covariance)
-    least = values[-1].clamp(min=torch.finfo(torch.float64).tiny) * 1e-12  # where all images are one image
-    scale = values.clamp(min=least).rsqrt()
-    weight = (vectors * (scale / scale.max())) @ vectors.T  # any multiple does; in this one nothing grows
+    share = float(ledoit_wolf_shrinkage(around.numpy(), assume_centered=True))
+    floor = share * around.square().mean()  # the variance in directions in which no image varies
+    if len(x) < x.shape[1]:  # few images vary in few directions: no need to decompose (d, d)
+        lengths, vectors = torch.linalg.svd(around, full_matrices=False)[1:]
+        values, vectors = lengths.square() / len(x), vectors.T
+    else:
+        values, vectors = torch.linalg.eigh(around.T @ around / len(x))
+    values = (1 - share) * values + floor
+    least = values.max().clamp(min=torch.finfo(torch.float64).tiny) * 1e-12  # where all images are one image
+    rest = floor.clamp(min=least).rsqrt()
+    # Any multiple does; in this one nothing grows. What the vectors do not span is scaled by ``rest``.
+    weight = (vectors * (values.clamp(min=least).rsqrt() / rest - 1)) @ vectors.T + torch.eye(x.shape[1])
     return weight.float(), (-_CENTER * weight @ means.mean(dim=0)).float()
