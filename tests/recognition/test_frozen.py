@@ -60,7 +60,7 @@ def test_whitening_is_the_inverse_root_of_the_shrunken_covariance(dim: int) -> N
     weight, bias = (values.double() for values in fit_whitening(x, y))
     white = weight @ shrunken @ weight
     torch.testing.assert_close(white / white[0, 0], torch.eye(d).double(), rtol=0, atol=1e-4)
-    torch.testing.assert_close(bias, -weight @ means.mean(0) / 2, rtol=0, atol=1e-4)
+    torch.testing.assert_close(bias, -0.75 * weight @ means.mean(0), rtol=0, atol=1e-4)
 
 
 def test_whitening_of_one_image_many_times_is_finite() -> None:

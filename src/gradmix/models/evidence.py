@@ -4,8 +4,8 @@
 
 x (d,) is what the encoder gives, V (K, d) and c (K,) the classifier that was published with it (ImageNet's
 1000 classes). Both halves are square roots of shares, so their inner products are Bhattacharyya
-coefficients Σⱼ √(sⱼ tⱼ): a few strong features no longer outweigh all others, and two images are alike if the encoder's own
-classes would share them. An unknown image that the encoder takes for another of its classes is so told
+coefficients Σⱼ √(sⱼ tⱼ): a few strong features no longer outweigh all others, and images are alike if the
+encoder takes them for the same of its own classes. An unknown image that the encoder takes for another of its classes is so told
 apart, although its features are near. Where the classes are none of the encoder's, p says little: λ keeps
 it the smaller part. Everything after h stays linear.
 """

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-_CENTER = 0.5  # how far features are moved towards the mean of the class means before cosines are taken
+_CENTER = 0.75  # how far features are moved towards the mean of the class means before cosines are taken
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,13 @@ def fit_standardization(x: Tensor) -> tuple[Tensor, Tensor]:
 def fit_whitening(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Return W (d, d) and b (d,): z = x Wᵀ + b has the same spread within classes in every direction.
 
-    W = Σ^(−1/2), b = −½ W m, with Σ the covariance of features (N, d) around the means of their classes y
+    W = Σ^(−1/2), b = −¾ W m, with Σ the covariance of features (N, d) around the means of their classes y
     (N,), and m the mean of these means. Σ is estimated by Ledoit and Wolf (2004), who draw it towards a
     multiple of the identity by as much as the number of images asks for: N may be far below d. What varies
     among images of one class (light, pose, background) counts less in z than what differs between classes.
 
     Cosines around m compare classes best, and cosines around 0 tell best what is like no image of theirs:
-    half of m does both (`python benchmarks/photos.py` measures the whole).
+    three quarters of m do both (`python benchmarks/photos.py` measures the whole).
     """
     from sklearn.covariance import ledoit_wolf_shrinkage
 
