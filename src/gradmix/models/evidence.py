@@ -5,9 +5,9 @@
 x (d,) is what the encoder gives, V (K, d) and c (K,) the classifier that was published with it (ImageNet's
 1000 classes). Both halves are square roots of shares, so their inner products are Bhattacharyya
 coefficients Σⱼ √(sⱼ tⱼ): a few strong features no longer outweigh all others, and images are alike if the
-encoder takes them for the same of its own classes. An unknown image that the encoder takes for another of its classes is so told
-apart, although its features are near. Where the classes are none of the encoder's, p says little: λ keeps
-it the smaller part. Everything after h stays linear.
+encoder takes them for the same of its own classes. So an unknown image that the encoder takes for another
+of them is told apart, although its features are near. Where the classes are none of the encoder's, p says
+little: λ keeps it the smaller part. Everything after h stays linear.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ class Evidence(Body):
         super().__init__()
         weight = None if plan.weights is None else plan.weights.get("fc.weight")
         if not classes and weight is None:
-            raise UserError("evidence needs published weights with their classifier; give init: pretrained")
+            raise UserError(
+                "evidence needs published weights with their classifier: give init: pretrained, "
+                "or set evidence: false"
+            )
         self.encoder = plan.make_encoder(plan.channels)
         dim = int(self.encoder.dim)
         self.classifier = nn.Linear(dim, classes if weight is None else len(weight))
