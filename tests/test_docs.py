@@ -76,6 +76,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
         small = {name: value for name, value in FIELDS.items() if name in field_names(method)}
         return make_recipe(
             {**values, **small, "holdout": values.get("holdout", 0.0), "false_reject": 0.4, "init": ""}
+            | ({"evidence": False} if "evidence" in values else {})  # which needs the weights of init
         )
 
     monkeypatch.setattr("gradmix.estimator.parameters.make_recipe", tiny)

@@ -87,8 +87,7 @@ def test_normalize_auto_is_what_the_weights_were_trained_with(folder: Path) -> N
 
 def test_without_a_recipe_images_have_the_size_of_the_tower(folder: Path) -> None:
     word = f"hf:{folder}"
-    own = {"init": "", "normalize": "auto"}  # nothing of the network that the recipe would take by itself
-    assert backbone_fields(word, {}) == {"encoder": word, "image_size": SIDE, **own}
+    assert backbone_fields(word, {}) == {"encoder": word, "image_size": SIDE}
     assert backbone_fields(str(folder), {})["encoder"] == word  # a plain folder will do
     assert backbone_fields(word, {"image_size": 70})["image_size"] == 70
     assert backbone_fields(word, {}, chosen_recipe=True) == {"encoder": word}

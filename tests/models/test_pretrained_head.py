@@ -63,6 +63,8 @@ def test_it_decides_without_any_training(published: dict[str, Tensor], tmp_path:
         "classifier_bias": False,
         "init": str(tmp_path / "w.pth"),
         "init_head": True,
+        "whiten": False,
+        "train_head": False,
     }
     recipe = load_recipe("frozen", {**fields, "image_size": 16, "detector": "mls", "normalize": "cifar"})
     model = fit(tiny_images().convert(16, 3), recipe)

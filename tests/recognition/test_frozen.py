@@ -44,9 +44,10 @@ def test_after_whitening_classes_spread_alike_in_all_directions() -> None:
     torch.testing.assert_close(spread / spread.diagonal().mean(), torch.eye(6).double(), rtol=0, atol=0.1)
 
 
-def test_whitening_is_the_inverse_root_of_the_shrunken_covariance() -> None:
+@pytest.mark.parametrize("dim", [6, 60])
+def test_whitening_is_the_inverse_root_of_the_shrunken_covariance(dim: int) -> None:
     """By hand: Σ of Ledoit and Wolf's formula, written out, and W Σ W = a multiple of the identity."""
-    x, y = draw_features(40)
+    x, y = draw_features(40, dim)
     means = torch.stack([x[y == label].mean(0) for label in range(3)])
     around = x - means[y]
     n, d = around.shape
@@ -59,7 +60,7 @@ def test_whitening_is_the_inverse_root_of_the_shrunken_covariance() -> None:
     weight, bias = (values.double() for values in fit_whitening(x, y))
     white = weight @ shrunken @ weight
     torch.testing.assert_close(white / white[0, 0], torch.eye(d).double(), rtol=0, atol=1e-4)
-    torch.testing.assert_close(bias, -weight @ means.mean(0) / 2, rtol=0, atol=1e-4)
+    torch.testing.assert_close(bias, -0.75 * weight @ means.mean(0), rtol=0, atol=1e-4)
 
 
 def test_whitening_of_one_image_many_times_is_finite() -> None:

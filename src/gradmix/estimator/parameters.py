@@ -23,7 +23,7 @@ from ..methods.from_file import is_method_file
 from ..models.backbone import BACKBONE, Backbone
 from ..recipe import Recipe, field_names, load_recipe, make_recipe
 from ..recipe.choice import choose_recipe
-from ..recipe.with_backbone import BACKBONE_RECIPE, OF_ANY_BACKBONE, backbone_fields, make_backbone, maps_of
+from ..recipe.with_backbone import BACKBONE_RECIPE, backbone_fields, make_backbone, maps_of
 
 AUTO = "auto"  # the recipe is chosen by what else is given
 
@@ -121,7 +121,6 @@ class RecipeParameters(BaseEstimator):  # type: ignore[misc]
         if backbone is None and isinstance(self.backbone, str):
             fields = backbone_fields(self.backbone, fields)
         if backbone is not None:
-            values |= OF_ANY_BACKBONE if self.recipe == AUTO else {}
             fields |= {"encoder": BACKBONE, "stem": "auto"}
             values |= maps_of(backbone, values, fields)
         return make_recipe(values | fields)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..models import LinearHead, ModelSettings, NetworkSpec
+from ..models.evidence import KIND as EVIDENCE
 from ..models.linear_fits import fit_logistic, fit_whitening
 from .interface import Method
 
@@ -21,6 +22,7 @@ _STRENGTH = 0.01  # of the classifier (scikit-learn's C): a thousand features, a
 class FrozenSettings:
     """What is fitted to the features of the training images; the encoder stays as it is."""
 
+    evidence: bool = False  # beside the features, probabilities of the classes that init was trained on
     whiten: bool = False  # a linear map after which classes spread alike in all directions
     train_head: bool = False  # a linear classifier, for scores that need logits
 
@@ -49,9 +51,14 @@ class Frozen(Method):
             raise UserError("train_head and init_head: the classifier is trained, or taken from init")
         if settings.whiten and model.init_head:
             raise UserError("whiten and init_head: that classifier knows features that are not whitened")
+        if settings.evidence and (model.init_head or plain.body is not None):
+            other = "init_head" if model.init_head else f"encoder {plain.encoder}"
+            raise UserError(f"evidence does not go with {other}: choose one of them")
         projection = "whiten" if settings.whiten else "none"
         spec = super().describe_network(plain, settings, model, num_classes)
-        spec = replace(spec, projection=projection)
+        spec = replace(
+            spec, projection=projection, body={"kind": EVIDENCE} if settings.evidence else spec.body
+        )
         if not (model.init_head or settings.train_head):
             return spec
         return replace(spec, head={"kind": "linear", "classes": num_classes, "bias": model.classifier_bias})

@@ -5,6 +5,7 @@ from .bodies import BODIES, Body, Plan
 from .clip import PatchProbe, TextHead, VisionTower
 from .conditional_decoder import ConditionalDecoder
 from .encoders import ENCODERS, ModelSettings, build_encoder
+from .evidence import Evidence
 from .experts import Experts
 from .heads import HEADS, DummiesHead, Head, LinearHead, MLPHead, PointsHead, build_head
 from .hub_tower import HubTower
@@ -34,6 +35,7 @@ __all__ = [
     "ConditionalDecoder",
     "Domain",
     "DummiesHead",
+    "Evidence",
     "Experts",
     "Head",
     "HubTower",

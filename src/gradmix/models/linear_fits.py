@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-_CENTER = 0.5  # how far features are moved towards the mean of the class means before cosines are taken
+_CENTER = 0.75  # how far features are moved towards the mean of the class means before cosines are taken
 
 
 @dataclass(frozen=True)
@@ -68,23 +68,30 @@ def fit_standardization(x: Tensor) -> tuple[Tensor, Tensor]:
 def fit_whitening(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Return W (d, d) and b (d,): z = x Wᵀ + b has the same spread within classes in every direction.
 
-    W = Σ^(−1/2), b = −½ W m, with Σ the covariance of features (N, d) around the means of their classes y
+    W = Σ^(−1/2), b = −¾ W m, with Σ the covariance of features (N, d) around the means of their classes y
     (N,), and m the mean of these means. Σ is estimated by Ledoit and Wolf (2004), who draw it towards a
     multiple of the identity by as much as the number of images asks for: N may be far below d. What varies
     among images of one class (light, pose, background) counts less in z than what differs between classes.
 
     Cosines around m compare classes best, and cosines around 0 tell best what is like no image of theirs:
-    half of m does both (`python benchmarks/photos.py` measures the whole).
+    three quarters of m do both (`python benchmarks/photos.py` measures the whole).
     """
-    from sklearn.covariance import ledoit_wolf
+    from sklearn.covariance import ledoit_wolf_shrinkage
 
     x = x.double()
     classes = torch.unique(y)
     means = torch.stack([x[y == label].mean(dim=0) for label in classes])
     around = x - means[torch.searchsorted(classes, y)]
-    covariance = torch.from_numpy(ledoit_wolf(around.numpy(), assume_centered=True)[0])
-    values, vectors = torch.linalg.eigh(covariance)
-    least = values[-1].clamp(min=torch.finfo(torch.float64).tiny) * 1e-12  # where all images are one image
-    scale = values.clamp(min=least).rsqrt()
-    weight = (vectors * (scale / scale.max())) @ vectors.T  # any multiple does; in this one nothing grows
+    share = float(ledoit_wolf_shrinkage(around.numpy(), assume_centered=True))
+    floor = share * around.square().mean()  # the variance in directions in which no image varies
+    if len(x) < x.shape[1]:  # few images vary in few directions: no need to decompose (d, d)
+        lengths, vectors = torch.linalg.svd(around, full_matrices=False)[1:]
+        values, vectors = lengths.square() / len(x), vectors.T
+    else:
+        values, vectors = torch.linalg.eigh(around.T @ around / len(x))
+    values = (1 - share) * values + floor
+    least = values.max().clamp(min=torch.finfo(torch.float64).tiny) * 1e-12  # where all images are one image
+    rest = floor.clamp(min=least).rsqrt()
+    # Any multiple does; in this one nothing grows. What the vectors do not span is scaled by ``rest``.
+    weight = (vectors * (values.clamp(min=least).rsqrt() / rest - 1)) @ vectors.T + torch.eye(x.shape[1])
     return weight.float(), (-_CENTER * weight @ means.mean(dim=0)).float()

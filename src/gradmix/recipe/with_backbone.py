@@ -13,9 +13,7 @@ from ..models.backbone import BACKBONE, Backbone
 from ..models.tower_files import PREFIX, is_tower, read_tower
 from ..models.user_backbone import is_code, read_user_backbone
 
-# The recipe, if none is named: nothing is trained but linear maps of the network's features.
-BACKBONE_RECIPE = "photos"
-OF_ANY_BACKBONE = {"init": "", "normalize": "auto"}  # what it says of its own network
+BACKBONE_RECIPE = "frozen"  # if none is named: nothing is trained but linear maps of the network's features
 
 
 def backbone_fields(word: str, given: Mapping[str, Any], chosen_recipe: bool = False) -> dict[str, Any]:
@@ -29,10 +27,8 @@ def backbone_fields(word: str, given: Mapping[str, Any], chosen_recipe: bool = F
     fields: dict[str, Any] = {"encoder": BACKBONE, "stem": "auto"} if is_code(word) else {"encoder": word}
     if not is_code(word) and not is_tower(word) and Path(word).is_dir():
         fields["encoder"] = f"{PREFIX}{Path(word).absolute()}"
-    if not chosen_recipe:
-        fields |= OF_ANY_BACKBONE
-        if is_tower(fields["encoder"]) and "image_size" not in given:
-            fields["image_size"] = _usual_size(fields["encoder"])
+    if not chosen_recipe and is_tower(fields["encoder"]):
+        fields["image_size"] = _usual_size(fields["encoder"])
     return fields | dict(given)
 
 

@@ -59,5 +59,7 @@ TABLE6 = Experiment(
     arms=_ARMS,
     trials=1,
     cpu=CpuLimits(trials=2),
-    notes=("On a CPU: mini-imagenet, ten images per class, stands in for ImageNet100; too small for results.",),
+    notes=(
+        "On a CPU: mini-imagenet, ten images per class, stands in for ImageNet100; too small for results.",
+    ),
 )
