@@ -24,7 +24,14 @@ from gradmix.errors import UserError
 from tests.training.tiny import CLASSES, FIELDS, SIDE, tiny_images
 
 TINY: dict[str, Any] = FIELDS | {"stem": "half", "holdout": 0.25}
-FROZEN: dict[str, Any] = {"image_size": SIDE, "encoder": "resnet8_16", "holdout": 0.25, "normalize": "half"}
+FROZEN: dict[str, Any] = {
+    "image_size": SIDE,
+    "encoder": "resnet8_16",
+    "holdout": 0.25,
+    "normalize": "half",
+    "whiten": False,  # the features as they are
+    "train_head": False,
+}
 
 
 def tiny(**settings: Any) -> OpenSetClassifier:

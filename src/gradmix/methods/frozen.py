@@ -49,11 +49,11 @@ class Frozen(Method):
         """
         if settings.train_head and model.init_head:
             raise UserError("train_head and init_head: the classifier is trained, or taken from init")
-        if settings.whiten and model.init_head:
-            raise UserError("whiten and init_head: that classifier knows features that are not whitened")
         if settings.evidence and (model.init_head or plain.body is not None):
             other = "init_head" if model.init_head else f"encoder {plain.encoder}"
             raise UserError(f"evidence does not go with {other}: choose one of them")
+        if settings.whiten and model.init_head:
+            raise UserError("whiten and init_head: that classifier knows features that are not whitened")
         projection = "whiten" if settings.whiten else "none"
         spec = super().describe_network(plain, settings, model, num_classes)
         spec = replace(
