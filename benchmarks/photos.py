@@ -1,6 +1,7 @@
 """How well a classifier does that was made from few images: accuracy, rejection, and classes taught later.
 
     python benchmarks/photos.py [--data tiny-imagenet,cifar10,svhn] [--images 5,20,60] [--recipe photos,small]
+    python benchmarks/photos.py --images 60 --against evidence=false --draws 20 --first 100
 
 For every draw: six classes of a data set with so many training images each are given to a recipe, as
 `gradmix train` would; a seventh is enrolled afterwards from 5 and from 20 images; all others are unknown.
@@ -12,6 +13,9 @@ Measured on up to 50 images of each class that were not used, mean over the draw
 - false rejects, rejected: share of known, and of unknown images, that the model calls unknown
 - 5 taught, 20 taught: share of the seventh class that is accepted under its name after enrolling
 - lost: share of known images that were named right before the 20 were enrolled, and are not after it
+
+``--against NAME=VALUE`` makes every model once more, with that field, from the same images; a second row has
+the mean of the differences (the first minus the second) and its standard error.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ import argparse
 import json
 import time
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import fmean, pstdev, stdev
 
 import torch
 
@@ -45,6 +49,8 @@ def main() -> None:
     parser.add_argument("--images", default="5,20,60", help="training images per class")
     parser.add_argument("--recipe", default="photos", help="recipes, with commas")
     parser.add_argument("--draws", type=int, default=3, help="of classes and images (default 3)")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="of the first draw (default 0)")
+    parser.add_argument("--against", metavar="NAME=VALUE", help="compare with the recipe with this field")
     parser.add_argument("--field", action="append", default=[], metavar="NAME=VALUE", help="over the recipe")
     parser.add_argument("--data-root", help="where data sets are (default: $GRADMIX_DATA)")
     parser.add_argument("--json", type=Path, help="write the numbers here too")
@@ -56,10 +62,16 @@ def main() -> None:
         images = load_images(data, split="train", data_root=args.data_root)
         for count in map(int, args.images.split(",")):
             for recipe in args.recipe.split(","):
-                draws = [measure(images, count, recipe, fields, seed) for seed in range(args.draws)]
+                seeds = range(args.first, args.first + args.draws)
+                draws = [measure(images, count, recipe, fields, seed) for seed in seeds]
                 found.append({"data": data, "images": count, "recipe": recipe, "draws": draws})
-                cells = [[draw[name] for draw in draws if draw[name] is not None] for name in COLUMNS]
-                rows.append([data, count, recipe, *(_mean(cell) for cell in cells)])
+                rows.append([data, count, recipe, *(_mean(_column(draws, name)) for name in COLUMNS)])
+                if args.against:
+                    other = {**fields, **dict([args.against.split("=", 1)])}
+                    others = [measure(images, count, recipe, other, seed) for seed in seeds]
+                    found.append({**found[-1], "recipe": f"{recipe}, {args.against}", "draws": others})
+                    differences = (_difference(draws, others, name) for name in COLUMNS)
+                    rows.append([data, count, f"minus {args.against}", *differences])
                 print(markdown_table(["data", "images", "recipe", *COLUMNS], rows))
     if args.json:
         args.json.write_text(json.dumps(found, indent=2) + "\n")
@@ -119,6 +131,22 @@ def draw_rows(images: ImageSet, label: int, generator: torch.Generator) -> torch
 
 def _percent(which: torch.Tensor) -> float:
     return 100 * float(which.double().mean())
+
+
+def _column(draws: list[dict[str, float | None]], name: str) -> list[float]:
+    """Return what was measured of the draws, without those that had too few images."""
+    return [value for draw in draws if (value := draw[name]) is not None]
+
+
+def _difference(
+    draws: list[dict[str, float | None]], others: list[dict[str, float | None]], name: str
+) -> str:
+    """Return the mean of paired differences and its standard error."""
+    pairs = list(zip(_column(draws, name), _column(others, name), strict=True))
+    differences = [a - b for a, b in pairs]
+    if len(differences) < 2:
+        return "–"
+    return f"{fmean(differences):+.1f} ± {stdev(differences) / len(differences) ** 0.5:.1f}"
 
 
 def _mean(values: list[float]) -> str:
