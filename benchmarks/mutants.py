@@ -57,6 +57,7 @@ class Mutant(NamedTuple):
 
 LOOP, PARTS = "training/test_loop.py", "training/test_parts.py"
 RESUME = "training/test_resume.py"
+FREEZE = "training/test_freeze.py"
 STAGES, FP16 = "training/test_stages.py", "training/test_fp16.py"
 GROUP = "distributed/test_process_group.py"
 DECISION, THRESHOLD = "detection/test_decision.py", "detection/test_threshold.py"
@@ -96,6 +97,7 @@ MUTANTS: list[Mutant] = [
         ("Augment(stage.views, normalizer)", "Augment(recipe.views, normalizer)", (STAGES,)),
         ("stack.callback(state.freezer.leave)", "pass", (STAGES,)),
         ("    network.eval()\n", "", (PARTS,)),
+        ("freeze_encoder(method, recipe.model.freeze)", "pass", (FREEZE,)),
         ("state.freezer.enter(stage.stage)  #", "pass  #", (STAGES,)),
         ("seed_global_generator(s.seed, step, group, device)", "pass", (STAGES,)),
         ("stack.enter_context(run.exclusive())", "pass", (RESUME,)),

@@ -204,7 +204,7 @@ def _train(
                 if due:
                     save()
                     last_save = time.monotonic()
-    network.eval().requires_grad_(True)  # what was frozen may be asked for its maps later
+    network.eval()
     return snapshot()
 
 

@@ -94,8 +94,8 @@ class Freezer:
             module.training = False
 
     def leave(self) -> None:
-        """Make everything trainable again that was so before."""
-        for parameter in self.trainable.values():
+        """Make everything trainable again that was so before, and the network: any layer may be explained."""
+        for parameter in [*self.trainable.values(), *self.method.network.parameters()]:
             parameter.requires_grad_(True)
 
 
