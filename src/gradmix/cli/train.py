@@ -337,8 +337,10 @@ def _summarize(data: ImageSet, recipe: Recipe, processes: int, held_out: ImageSe
     colour = "grey" if channels == 1 else "colour"
     encoder = describe_network(recipe, len(data.class_names)).encoder
     length = "nothing to train" if is_frozen(recipe) else _describe_length(recipe.training)
+    limit = recipe.training.limit_per_class
+    limited = f" (at most {limit} of each are used)" if limit else ""
     return (
-        f"{len(data)} images of {len(data.class_names)} classes at {size}x{size} {colour}; "
+        f"{len(data)} images of {len(data.class_names)} classes{limited} at {size}x{size} {colour}; "
         f"{recipe.method} with {encoder}, {length}"
         + (f"; the threshold from the {len(held_out)} images in val/" if held_out is not None else "")
         + (f"; {processes} processes" if processes > 1 else "")
