@@ -61,6 +61,7 @@ FREEZE = "training/test_freeze.py"
 STAGES, FP16 = "training/test_stages.py", "training/test_fp16.py"
 GROUP = "distributed/test_process_group.py"
 DECISION, THRESHOLD = "detection/test_decision.py", "detection/test_threshold.py"
+KNOWN = "detection/test_known_scores.py"
 ENROLL, RECOGNIZER = "recognition/test_enroll.py", "recognition/test_recognizer.py"
 CALIBRATED = "recognition/test_calibration.py"
 FORMAT = "recognition/test_model_format.py"
@@ -138,21 +139,35 @@ MUTANTS: list[Mutant] = [
         ("if not self.class_bias:", "if True:", (DECISION,)),
         ("outputs.select(rows)", "outputs", (DECISION,)),
         ("self.threshold[rows])", "self.threshold)", (DECISION,)),
+        ("self.p_value[rows]", "self.p_value", (DECISION,)),
         ("clamp_to_finite(margin)", "margin", (DECISION,)),
         ("return scores, self.threshold.value", "return scores, 0.0", (DECISION,)),
+    ),
+    *_mutants(
+        "detection/threshold.py",
         ("_of_class(scores[labels == c], false_reject, overall.value)",
          "_of_class(scores[labels == c], false_reject, -math.inf)", (THRESHOLD,)),
-        ("float(scores.std(correction=0))", "0.0", (THRESHOLD,)),
+        ("float(scores.sort().values.std(correction=0))", "0.0", (THRESHOLD,)),
+    ),
+    *_mutants(
+        "detection/known_scores.py",
+        ("scores.label.cpu()[order]", "scores.label.cpu()", (KNOWN,)),
+        ("labels=self.label if per_class else None", "labels=None", (KNOWN,)),
+        ("held_out=self.held_out", "held_out=True", (KNOWN,)),
+        ("if conformal_rank(len(own), threshold.false_reject):", "if True:", (KNOWN,)),
+        ("torch.where(p_own > least,", "torch.where(p_own > 0,", (KNOWN,)),
+        ("max(false_reject, 1 / (len(own) + 1))", "false_reject", (KNOWN,)),
+        ("score.double(), right=True)).double()", "score.double())).double()", (KNOWN,)),
+        ("score = torch.where(near,", "torch.where(near,", (KNOWN,)),
     ),
     *_mutants(
         "recognition/calibration.py",
         ("source = train if held_out is None else split",
          "source = train or split", (CALIBRATED, ENROLL)),
-        ("labels = known.label if per_class else None\n    held",
-         "labels = source.labels if per_class else None\n    held", (CALIBRATED, ENROLL)),
-        ("labels = known.label if per_class else None\n    base",
-         "labels = held_out.labels if per_class and held_out else None\n    base", (CALIBRATED, ENROLL)),
-        ("held = held_out is not None", "held = True", (CALIBRATED, ENROLL)),
+        ("KnownScores.of(detector.score(source), classes, held_out is not None)",
+         "KnownScores.of(detector.score(source), classes)", (CALIBRATED, ENROLL)),
+        ("KnownScores.of(scores, classes, held_out is not None, own)",
+         "KnownScores.of(scores, classes, True, own)", (CALIBRATED, ENROLL)),
         ("found.score[found.label == label]", "found.score", (CALIBRATED, ENROLL)),
         (" or len(enrolled) == classes:", ":", (CALIBRATED, ENROLL)),
     ),

@@ -15,7 +15,9 @@ from gradmix.detection import (
     Decision,
     Detector,
     HeadWeights,
+    KnownScores,
     Outputs,
+    Scores,
     Threshold,
     load_detector,
     make_detector,
@@ -57,6 +59,19 @@ def test_accepted_from_the_threshold_on() -> None:
     assert found.accepted.tolist() == [True, True, False]
     assert found.names() == ["a", "b", "unknown"]
     assert found.part(1, 3).names() == ["b", "unknown"]
+    assert found.p_value.isnan().all()  # there is nothing to compare with
+
+
+def test_p_values_stay_with_their_images() -> None:
+    known = KnownScores.of(Scores(torch.arange(9.0), torch.zeros(9, dtype=torch.int64)), 2)
+    decision = Decision(MLS(), known.threshold(0.2), known=known)
+    some = Outputs(torch.zeros(3, 2), torch.full((3,), -1), torch.tensor([[0.5, 0], [3.5, 0], [9.0, 0]]))
+    found = decision.decide(some, ("a", "b"))
+    assert found.p_value.tolist() == [0.2, 0.5, 1.0]
+    assert found.names() == ["unknown", "a", "a"]
+    part = found.part(1, 2)
+    assert (part.p_value.tolist(), part.false_reject, part.class_names) == ([0.5], 0.2, ("a", "b"))
+    assert found.control_false_discoveries(0.8).names() == ["unknown", "unknown", "a"]
 
 
 def test_each_class_has_its_own_threshold() -> None:

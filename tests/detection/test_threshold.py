@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmix.detection import calibrate, conformal_threshold
-from gradmix.detection.decision import conformal_rank
+from gradmix.detection.threshold import conformal_rank
 from gradmix.errors import UserError
 
 

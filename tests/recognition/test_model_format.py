@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from gradmix.data import ImageSet
-from gradmix.detection import DETECTORS, KNN, Ensemble, make_detector
+from gradmix.detection import DETECTORS, KNN, Ensemble, KnownScores, make_detector
+from gradmix.errors import UserError
 from gradmix.files import read_tensors
 from gradmix.methods import METHODS
 from gradmix.methods.clip_prompts import CLIPMethod
@@ -36,6 +37,50 @@ def test_models_of_version_0_answer_as_they_did(method: str) -> None:
     torch.testing.assert_close(answers.score, scores, rtol=1e-4, atol=1e-4)
     sure = (answers.score - answers.threshold).abs() > 1e-3
     assert answers.label[sure].tolist() == torch.tensor(expected["label"])[sure].tolist()
+
+
+@pytest.mark.parametrize("method", ["gradmix", "ce"])
+def test_models_of_earlier_versions_have_p_values(method: str) -> None:
+    """Their files have no scores of known images; these are found again, when they are needed."""
+    recorded = json.loads((FIXTURES / "version-0-answers.json").read_text())
+    pixels = torch.tensor(recorded["pixels"], dtype=torch.uint8)
+    model = load(FIXTURES / f"version-0-{method}.safetensors")
+    answers = model.predict(ImageSet(pixels, torch.full((len(pixels),), -1), ()))
+    assert model.decision.known_scores is not None
+    assert len(model.decision.known_scores.score) == model.threshold.n
+    assert torch.equal(answers.p_value <= model.threshold.false_reject, ~answers.accepted)
+    assert len(answers.p_value.unique()) > 1
+
+
+@pytest.mark.parametrize("holdout", [0.25, 0.0])
+def test_scores_of_known_images_are_in_the_file(holdout: float, tmp_path: Path) -> None:
+    made = fit(tiny_images(12), tiny_recipe(max_steps=2, holdout=holdout, false_reject=0.2))
+    made = made.enroll("more", tiny_images(4, ("cross",), seed=3)).recalibrate(per_class=True)
+    save(made, tmp_path / "m.safetensors")
+    found = load(tmp_path / "m.safetensors")
+    kept, same = made.decision.known, found.decision.known
+    assert isinstance(kept, KnownScores)
+    assert isinstance(same, KnownScores)
+    for one, other in ((kept.score, same.score), (kept.label, same.label)):
+        assert torch.equal(one, other)
+    assert (same.classes, same.held_out) == (kept.classes, holdout > 0)
+    more = found.class_names.index("more")
+    assert {c: e.images for c, e in same.enrolled.items()} == {more: 4}
+    assert torch.equal(same.enrolled[more].score, kept.enrolled[more].score)
+    assert found.at_rate(0.3).threshold == made.at_rate(0.3).threshold
+    images = tiny_images(6, seed=5)
+    assert torch.equal(found.predict(images).p_value, made.predict(images).p_value)
+
+
+def test_a_file_with_damaged_scores_is_refused(tmp_path: Path) -> None:
+    made = fit(tiny_images(12), tiny_recipe(max_steps=2, holdout=0.25, false_reject=0.2))
+    kept = made.decision.known
+    assert isinstance(kept, KnownScores)
+    for wrong in (replace(kept, score=kept.score.flip(0)), replace(kept, label=kept.label + 9)):
+        damaged = replace(made, decision=replace(made.decision, known=wrong))
+        save(damaged, tmp_path / "m.safetensors")
+        with pytest.raises(UserError, match="not a whole gradmix model: the scores of known images"):
+            load(tmp_path / "m.safetensors")
 
 
 def test_a_model_of_version_0_can_be_changed_and_saved(tmp_path: Path) -> None:

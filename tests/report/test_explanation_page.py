@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 import torch
@@ -31,12 +32,12 @@ def test_the_picture_is_a_picture(channels: int, picture: bool) -> None:
         assert image.size[1] >= 400
 
 
-def test_the_verdict_names_score_and_threshold() -> None:
-    assert verdict(explanation()) == "cat: score 2.0000, at least its threshold 1.5000"
-    assert (
-        verdict(explanation(score=1.0))
-        == "unknown: most like cat, but its score 1.0000 is below the threshold 1.5000"
-    )
+def test_the_verdict_is_in_words() -> None:
+    known, unknown = replace(explanation(), p_value=0.62), replace(explanation(score=1.0), p_value=0.005)
+    assert verdict(known) == "cat: ordinary, 62 of 100 known images look as unusual (p = 0.62)"
+    sentence = "unknown: most like cat, but only 1 in 200 known images looks as unusual (p = 0.005)"
+    assert verdict(unknown) == sentence
+    assert sentence in explanation_html([unknown], "Why")
 
 
 def test_names_are_escaped_and_nothing_is_fetched() -> None:

@@ -31,7 +31,7 @@ def first_pixels(images: Tensor) -> BatchPredictions:
     """Stand for a network whose label is the first pixel, which shows whose answer a client got."""
     label = images[:, 0, 0, 0].long()
     score = label.double()
-    found = Predictions(label, label, score, score, tuple(map(str, range(256))))
+    found = Predictions(label, label, score, score, score, tuple(map(str, range(256))))
     return BatchPredictions(found, label[:, None], score[:, None])
 
 

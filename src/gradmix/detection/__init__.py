@@ -1,16 +1,7 @@
 """Is this image of a known class, and of which: scores on features or logits, and the threshold."""
 
 from .arrays import outputs_of
-from .decision import (
-    UNKNOWN_NAME,
-    ClassThreshold,
-    Decision,
-    Predictions,
-    Threshold,
-    add_bias,
-    calibrate,
-    conformal_threshold,
-)
+from .decision import UNKNOWN_NAME, Decision, Predictions, add_bias
 from .detector import Detector, FormulaDetector
 from .ensemble import Ensemble
 from .fdbd import FDBD
@@ -19,6 +10,7 @@ from .gen import GEN
 from .klm import KLMatching
 from .knn import KNN, SCORE_NORMALIZATIONS, Neighbours, knn_similarity, known_score
 from .knn_distance import KNNDistance
+from .known_scores import EnrolledScores, KnownScores, conformal_p, control_false_discoveries
 from .learned import LearnedDetector
 from .logits import MLS, MSP, Energy, Entropy, LogitDetector, energy, entropy, mls, msp
 from .mcm import GLMCM, MCM, CLIPNAgreeing, CLIPNCompeting, NegPrompt
@@ -46,7 +38,9 @@ from .score_all import score_all
 from .shaping import ASH, DICE, VRA, ReAct, Scale
 from .she import SHE
 from .temperature import Temperature
+from .threshold import ClassThreshold, Threshold, calibrate, conformal_threshold
 from .vim import Residual, ViM
+from .wording import describe_answer, describe_p
 
 __all__ = [
     "ALIASES",
@@ -76,6 +70,7 @@ __all__ = [
     "Decision",
     "Detector",
     "Energy",
+    "EnrolledScores",
     "Ensemble",
     "Entropy",
     "FormulaDetector",
@@ -83,6 +78,7 @@ __all__ = [
     "HeadWeights",
     "KLMatching",
     "KNNDistance",
+    "KnownScores",
     "LearnedDetector",
     "LogitDetector",
     "NNGuide",
@@ -104,7 +100,11 @@ __all__ = [
     "ViM",
     "add_bias",
     "calibrate",
+    "conformal_p",
     "conformal_threshold",
+    "control_false_discoveries",
+    "describe_answer",
+    "describe_p",
     "detector_names",
     "energy",
     "entropy",

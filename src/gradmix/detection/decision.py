@@ -1,31 +1,16 @@
 """From what the network says to an answer: score → class bias → threshold → label, in this one place.
 
 Everybody who names images or rejects them goes through :class:`Decision`: predict, serve, explain, discover,
-export, the estimator, evaluate and the experiments.
-
-The threshold keeps a promise about known images, by split conformal prediction (Vovk et al. 2005). Let
-s_1 … s_n be the scores of known images that neither the network nor the index has seen, and s that of a
-future known image, exchangeable with them. Its "nonconformity" is −s, and the conformal bound is the
-⌈(n+1)(1−α)⌉-th smallest nonconformity, that is the ⌊α(n+1)⌋-th smallest score t. Then, whatever the network,
-the score and n,
-
-    P(s < t) ≤ ⌊α(n+1)⌋ / (n+1) ≤ α,
-
-with equality on the left where no two scores are equal; equal scores reject fewer, for s = t is accepted.
-The probability is over the n held-out images and the new one together. For n < 1/α − 1 the rank is 0:
-no threshold but −∞ keeps the promise, and ``guaranteed`` is False. Nothing is promised about unknown images.
-
-``per_class`` sets one threshold for each class that an image may be *taken for* (a Mondrian taxonomy by the
-predicted class, which is known of a new image; the true class is not). The promise is then
-P(rejected | known, taken for c) ≤ α for every class c with enough images, and hence P(rejected | known) ≤ α
-if all have. It is not a promise about the images that truly are of c.
+export, the estimator, evaluate and the experiments. The threshold is in :mod:`.threshold`, the p-value that
+goes with every answer in :mod:`.known_scores`.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -34,7 +19,9 @@ from ..data import UNKNOWN
 from ..errors import UserError
 from .detector import Detector
 from .knn import KNN
+from .known_scores import KnownScores, control_false_discoveries
 from .outputs import Outputs, Scores, clamp_to_finite
+from .threshold import Threshold, check_rate
 
 UNKNOWN_NAME = "unknown"  # the answer for what is of no known class
 _QUERIES_AT_ONCE = 4096  # bounds the (N, C) similarities
@@ -43,13 +30,19 @@ _QUERIES_AT_ONCE = 4096  # bounds the (N, C) similarities
 @dataclass(frozen=True)
 class Predictions:
     """``label`` (N,) known class or -1, ``nearest`` (N,) the known class it looks most like, its ``score``,
-    and the ``threshold`` (N,) from which on it would have been accepted."""
+    and the ``threshold`` (N,) from which on it would have been accepted.
+
+    ``p_value`` (N,) in (0, 1] says how unusual that score is for a known image: the share of the known images
+    kept for comparison that look no more familiar. Unknown is what is at most ``false_reject``.
+    """
 
     label: Tensor
     nearest: Tensor
     score: Tensor
     threshold: Tensor
+    p_value: Tensor
     class_names: tuple[str, ...] = ()
+    false_reject: float = math.nan
 
     @property
     def accepted(self) -> Tensor:
@@ -64,19 +57,31 @@ class Predictions:
         """Return those of the images first … stop − 1."""
         rows = slice(first, stop)
         parts = (self.label[rows], self.nearest[rows], self.score[rows], self.threshold[rows])
-        return Predictions(*parts, self.class_names)
+        return Predictions(*parts, self.p_value[rows], self.class_names, self.false_reject)
+
+    def control_false_discoveries(self, rate: float) -> Predictions:
+        """Return the answers with as many unknown ones as allow that at most ``rate`` of them are known.
+
+        On average; see :func:`~gradmix.detection.known_scores.control_false_discoveries`. Unlike all else,
+        this depends on which images are asked about together.
+        """
+        unknown = control_false_discoveries(self.p_value, rate)
+        return replace(self, label=self.nearest.where(~unknown, UNKNOWN))
 
 
 @dataclass(frozen=True, eq=False)
 class Decision:
     """A fitted detector, the threshold of its score, and a bias per class (empty: none).
 
-    The bias is added to the similarity to each class; enrolled classes of few images have one.
+    The bias is added to the similarity to each class; enrolled classes of few images have one. ``known``: the
+    scores that the threshold was set with, or a function that finds them when they are needed; None where
+    nobody can: then p-values are NaN.
     """
 
     detector: Detector
     threshold: Threshold
     class_bias: tuple[float, ...] = ()
+    known: KnownScores | Callable[[], KnownScores | None] | None = None
 
     def __post_init__(self) -> None:
         if self.class_bias and not isinstance(self.detector, KNN):
@@ -90,7 +95,30 @@ class Decision:
         """Decide on scores that are there already."""
         threshold = self.threshold.of(scores.label)
         label = scores.label.where(scores.score >= threshold, UNKNOWN)
-        return Predictions(label, scores.label, scores.score, threshold, tuple(class_names))
+        parts = (label, scores.label, scores.score, threshold, self.p_values(scores))
+        return Predictions(*parts, tuple(class_names), self.threshold.false_reject)
+
+    @functools.cached_property
+    def known_scores(self) -> KnownScores | None:
+        """The scores that p-values compare with."""
+        return self.known() if callable(self.known) else self.known
+
+    def p_values(self, scores: Scores) -> Tensor:
+        """Return (N,) float64: how unusual each score is for a known image."""
+        if self.known_scores is None:
+            return torch.full((len(scores.score),), math.nan, dtype=torch.float64)
+        return self.known_scores.p_values(scores, self.threshold)
+
+    def at_rate(self, false_reject: float, per_class: bool | None = None) -> Decision:
+        """Return the decision that may reject another share of the known images, from the same scores."""
+        check_rate(false_reject)
+        if self.known_scores is None:
+            raise UserError(
+                "this model, of an earlier version, keeps no scores of known images, so its rate cannot be "
+                "changed; set it with images: gradmix calibrate RUN --images FOLDER"
+            )
+        per_class = self.threshold.per_class if per_class is None else per_class
+        return replace(self, threshold=self.known_scores.threshold(false_reject, per_class))
 
     def scores(self, outputs: Outputs) -> Scores:
         """Score and class of each image: the detector's own, with the bias of each class."""
@@ -127,154 +155,3 @@ class Decision:
 def add_bias(values: Tensor, class_bias: Sequence[float]) -> Tensor:
     """Return (N, C) class similarities plus the bias of each class, as float64."""
     return values.double() + torch.tensor(class_bias, dtype=torch.float64) if class_bias else values.double()
-
-
-# The threshold
-
-
-@dataclass(frozen=True)
-class ClassThreshold:
-    """The threshold of images taken for one class, set with ``n`` images."""
-
-    value: float
-    n: int
-    guaranteed: bool
-
-
-@dataclass(frozen=True)
-class Threshold:
-    """Accept as known iff score >= ``value``, or the value of the class that the image is taken for.
-
-    ``guaranteed`` is False when the ``n`` held-out images are too few for the rate asked for: then ``value``
-    is -inf, which rejects nothing, known or unknown; ``needed`` says how many would do. ``held_out`` is False
-    when the scores came from images that the network was trained on, which score higher than new ones: then
-    nothing is promised, however many they are. ``spread`` is the standard deviation of the scores.
-    """
-
-    value: float
-    false_reject: float
-    n: int
-    guaranteed: bool
-    held_out: bool = True
-    per_class: bool = False
-    by_class: tuple[ClassThreshold, ...] = ()  # empty: ``value`` for all
-    spread: float = 0.0
-
-    @property
-    def needed(self) -> int:
-        """The fewest held-out images (of a class, if per class) that allow a rejection at all at this rate.
-
-        >>> calibrate(torch.rand(10), 0.05).needed
-        19
-        """
-        return needed_images(self.false_reject)
-
-    @property
-    def promised(self) -> bool:
-        """Whether the finite-sample guarantee holds: images held out, and enough of them."""
-        return self.held_out and self.guaranteed
-
-    def of(self, label: Tensor) -> Tensor:
-        """Return the threshold (N,) float64 of each of the classes (N,) that images are taken for."""
-        if not self.by_class:
-            return torch.full(label.shape, self.value, dtype=torch.float64, device=label.device)
-        values = [c.value for c in self.by_class]
-        return torch.tensor(values, dtype=torch.float64, device=label.device)[label]
-
-    def accepts(self, score: Tensor, label: Tensor | None = None) -> Tensor:
-        """Return (N,) bool, which images are known; ``label`` (N,) is what they are taken for."""
-        if not self.by_class:
-            return score >= self.value
-        if label is None:
-            raise UserError("this threshold differs from class to class; give the labels beside the scores")
-        return score >= self.of(label)
-
-    def rate_range(self, confidence: float = 0.9) -> tuple[float, float]:
-        """Return between which rates known images are rejected in the long run, with this confidence.
-
-        The promise is about the average over draws of the held-out images. Given those at hand, the rate
-        is distributed as Beta(r, n + 1 − r), r = ⌊α(n+1)⌋ (continuous scores, one threshold for all).
-
-        >>> low, high = calibrate(torch.rand(199), 0.05).rate_range()
-        >>> round(low, 3), round(high, 3)
-        (0.028, 0.078)
-        """
-        if not self.guaranteed:
-            return 0.0, 0.0
-        from scipy.stats import beta
-
-        rank = conformal_rank(self.n, self.false_reject)
-        tail = (1 - confidence) / 2
-        low, high = beta.ppf([tail, 1 - tail], rank, self.n + 1 - rank).tolist()
-        return low, high
-
-
-def needed_images(false_reject: float) -> int:
-    """Return the fewest held-out images that allow a rejection at all.
-
-    >>> needed_images(0.05), needed_images(0.1)
-    (19, 9)
-    """
-    return math.ceil(1 / false_reject - 1 - 1e-9)
-
-
-def conformal_rank(n: int, false_reject: float) -> int:
-    """Return which of n ascending scores is the threshold; 0 if none can be.
-
-    That is ⌊α(n+1)⌋ = n + 1 − ⌈(n+1)(1−α)⌉.
-
-    >>> conformal_rank(99, 0.29)  # 0.29 * 100 is 28.999… in floating point
-    29
-    """
-    return math.floor(false_reject * (n + 1) + 1e-9)
-
-
-def calibrate(
-    known_scores: Tensor,
-    false_reject: float = 0.05,
-    *,
-    labels: Tensor | None = None,
-    num_classes: int = 0,
-    held_out: bool = True,
-) -> Threshold:
-    """Return the threshold of known scores (n,) for at most ``false_reject`` known images rejected.
-
-    With ``labels`` (n,), the classes 0 … num_classes−1 that the images were *taken for*, one threshold per
-    class; a class with too few images of its own gets that of all together, without a promise of its own.
-
-    >>> calibrate(torch.arange(1.0, 100.0), 0.05).value
-    5.0
-    """
-    if not 0 < false_reject < 1:
-        raise UserError(f"false_reject must lie between 0 and 1, not {false_reject}")
-    if len(known_scores) == 0:
-        raise UserError("no scores of known images to set the threshold with; hold some images out")
-    if bool(torch.isnan(known_scores).any()):
-        raise UserError("the scores of the known images contain NaN")
-    scores = known_scores.double()
-    overall = _of_class(scores, false_reject, -math.inf)
-    by_class: Sequence[ClassThreshold] = ()
-    if labels is not None:
-        by_class = [_of_class(scores[labels == c], false_reject, overall.value) for c in range(num_classes)]
-    return Threshold(
-        overall.value,
-        false_reject,
-        overall.n,
-        overall.guaranteed,
-        held_out,
-        labels is not None,
-        tuple(by_class),
-        float(scores.std(correction=0)),
-    )
-
-
-def conformal_threshold(known_scores: Tensor, false_reject: float = 0.05) -> float:
-    """Return the value of ``calibrate``: -inf, accepting everything, if there are too few scores."""
-    return calibrate(known_scores, false_reject).value
-
-
-def _of_class(scores: Tensor, false_reject: float, if_too_few: float) -> ClassThreshold:
-    rank = conformal_rank(len(scores), false_reject)
-    if rank < 1:
-        return ClassThreshold(if_too_few, len(scores), guaranteed=False)
-    return ClassThreshold(float(torch.kthvalue(scores, rank).values), len(scores), guaranteed=True)

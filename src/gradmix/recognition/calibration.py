@@ -22,7 +22,6 @@ class are enrolled, the nearer it comes to the rate asked for; a rule, not a gua
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,14 +34,14 @@ from ..data import ImageSet
 from ..data.open_set import rank_in_class
 from ..detection import (
     KNN,
-    ClassThreshold,
     Decision,
     Detector,
+    EnrolledScores,
     Ensemble,
+    KnownScores,
     Outputs,
     Scores,
     Threshold,
-    calibrate,
     make_detector_with,
     resolve_name,
 )
@@ -75,11 +74,8 @@ def set_decision(
         return _decide_by_neighbours(detector, classes, held_out, false_reject, per_class, enrolled, bias)
     source = train if held_out is None else split_held_out(detector, held_out)[1]
     assert source is not None
-    known = detector.score(source)
-    labels = known.label if per_class else None
-    held = held_out is not None
-    threshold = calibrate(known.score, false_reject, labels=labels, num_classes=classes, held_out=held)
-    return Decision(detector, threshold)
+    known = KnownScores.of(detector.score(source), classes, held_out is not None)
+    return Decision(detector, known.threshold(false_reject, per_class), known=known)
 
 
 def split_held_out(
@@ -105,31 +101,29 @@ def _decide_by_neighbours(
     enrolled: Sequence[int],
     bias: tuple[float, ...],
 ) -> Decision:
-    accept_all = Threshold(-math.inf, false_reject, 0, guaranteed=False, held_out=False, per_class=per_class)
-    decision = Decision(knn, accept_all, bias)
+    nothing = KnownScores.none(classes)
+    decision = Decision(knn, nothing.threshold(false_reject, per_class), bias, nothing)
     # A copy of all features: not needed, and not made, for the plain case of a large index.
     index = knn.state() if held_out is None or enrolled else {}
     if held_out is not None:
-        known = decision.scores(held_out)
+        scores = decision.scores(held_out)
     elif len(index["labels"]) < 2:  # one image cannot be left out of itself
         return decision
     else:
-        known = _left_out_scores(decision, index, classes, enrolled)
-    labels = known.label if per_class else None
-    base = calibrate(
-        known.score, false_reject, labels=labels, num_classes=classes, held_out=held_out is not None
-    )
-    if not enrolled:
-        return replace(decision, threshold=base)
-    by_class = list(base.by_class or [ClassThreshold(base.value, base.n, base.guaranteed)] * classes)
-    for label in enrolled:
-        count = int((index["labels"] == label).sum())
-        value = by_class[label].value
-        if count > 1:
-            found = decision.scores_of_classes(left_out_similarity(knn, index, label))
-            value = _own_threshold(found.score[found.label == label], false_reject, value)
-        by_class[label] = ClassThreshold(value, count, guaranteed=False)
-    return replace(decision, threshold=replace(base, by_class=tuple(by_class)))
+        scores = _left_out_scores(decision, index, classes, enrolled)
+    own = {label: _score_enrolled(decision, index, label) for label in enrolled}
+    known = KnownScores.of(scores, classes, held_out is not None, own)
+    return replace(decision, threshold=known.threshold(false_reject, per_class), known=known)
+
+
+def _score_enrolled(decision: Decision, index: dict[str, Tensor], label: int) -> EnrolledScores:
+    """Score the images of an enrolled class, each left out of its own neighbours; keep those taken for it."""
+    count = int((index["labels"] == label).sum())
+    if count < 2:
+        return EnrolledScores(count, torch.empty(0, dtype=torch.float64))
+    assert isinstance(decision.detector, KNN)
+    found = decision.scores_of_classes(left_out_similarity(decision.detector, index, label))
+    return EnrolledScores(count, found.score[found.label == label].double())
 
 
 def _left_out_scores(
@@ -218,6 +212,15 @@ def _with_decision_by(
     return replace(recognizer, decision=decision)
 
 
+def find_known_scores(recognizer: Recognizer) -> KnownScores | None:
+    """Score again what the threshold was set with, for a file that has no scores; None if that cannot be."""
+    try:
+        found = _with_decision_by(recognizer, recognizer.decision.detector).decision.known_scores
+    except UserError:  # it needs more of the training images than the file has
+        return None
+    return None if found is None else found.snap_to(recognizer.threshold)
+
+
 def rejects_nothing(t: Threshold) -> str:
     """Return one line if there are too few images for a threshold, so that all is accepted; else ""."""
     if t.guaranteed:
@@ -259,10 +262,3 @@ def calibrate_on(
         )
     held_out = replace(outputs, labels=label_of[outputs.labels])
     return recalibrate(replace(recognizer, calibration=held_out), false_reject, per_class)
-
-
-def _own_threshold(own: Tensor, false_reject: float, of_all: float) -> float:
-    """Return min(t, t_own) of an enrolled class, from its images that are taken for it; see the module."""
-    if not len(own):
-        return of_all
-    return min(of_all, calibrate(own, max(false_reject, 1 / (len(own) + 1))).value)

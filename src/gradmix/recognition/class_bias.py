@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..detection import KNN, Outputs
-from ..detection.decision import conformal_rank
+from ..detection.threshold import conformal_rank
 
 MAX_LOST_SHARE = 0.02
 _MOST_LEFT_OUT = 500  # images per class, where the training images have to do; enough for a quantile

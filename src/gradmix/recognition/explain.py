@@ -57,7 +57,8 @@ class Explanation:
     """One image (C, H, W) uint8, its heat map (H, W) in [0, 1], and what speaks for which class.
 
     ``label`` is a class name or "unknown"; ``classes`` are the nearest ones, the first being the one that it
-    is taken for; it is known iff ``score`` >= ``threshold`` (-inf where nothing is rejected).
+    is taken for; it is known iff ``score`` >= ``threshold`` (-inf where nothing is rejected). ``p_value``
+    says how unusual that is for a known image.
     """
 
     image: Tensor
@@ -67,6 +68,7 @@ class Explanation:
     threshold: float
     heat: Tensor
     classes: tuple[ClassEvidence, ...]
+    p_value: float = math.nan
 
     @property
     def known(self) -> bool:
@@ -80,6 +82,7 @@ class Explanation:
             "known": self.known,
             "score": self.score,
             "threshold": self.threshold if math.isfinite(self.threshold) else None,
+            "p_value": None if math.isnan(self.p_value) else self.p_value,
             "classes": [
                 {
                     "name": c.name,
@@ -136,6 +139,7 @@ def explain(
                 float(decided.threshold[i]),
                 heat[i],
                 tuple(evidence),
+                float(decided.p_value[i]),
             )
         )
     return found

@@ -7,12 +7,11 @@ nothing can be computed, and nothing is ever rejected.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from ..data import ImageSet
-from ..detection import KNN, MLS, Decision, Detector, Outputs, Threshold
+from ..detection import KNN, MLS, Decision, Detector, KnownScores, Outputs
 from ..errors import UserError
 from ..models.given_network import GivenNetwork
 from ..views import Normalizer
@@ -60,8 +59,8 @@ def make_recognizer(
             "give --train DIR"
         )
     if train is None:
-        nothing = Threshold(-math.inf, _FALSE_REJECT, 0, guaranteed=False, held_out=False)
-        decision = Decision(detector, nothing)
+        nothing = KnownScores.none(classes)
+        decision = Decision(detector, nothing.threshold(_FALSE_REJECT), known=nothing)
     else:
         decision = set_decision(detector, classes, train, None, _FALSE_REJECT)
     return Recognizer(

@@ -9,26 +9,39 @@ trained them.
 from __future__ import annotations
 
 import copy
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .. import __version__
-from ..detection import KNN, ClassThreshold, Decision, Outputs, Threshold, load_detector
+from ..detection import (
+    KNN,
+    ClassThreshold,
+    Decision,
+    EnrolledScores,
+    KnownScores,
+    Outputs,
+    Threshold,
+    load_detector,
+)
 from ..errors import UserError
 from ..models import ENCODERS, Body, Network, NetworkSpec
 from ..models.backbone import BACKBONE, Backbone, register_backbone
 from ..models.user_backbone import UserBackbone, check_origin
 from ..views import Normalizer
+from .calibration import find_known_scores
 from .features import add_head
 from .recognizer import Gallery, Recognizer
 
 FORMAT = 2
 _NETWORK, _INDEX, _DETECTOR = "network.", "index.", "detector."
 _CALIBRATION, _EXTRA, _GALLERY = "calibration.", "extra.", "gallery."
+_KNOWN, _ENROLLED = "known.", "enrolled."  # not in files of earlier versions, which skip them
 # Methods that trained the direction of z only; format 1 did not record it.
 _UNIT_FEATURES_IN_FORMAT_1 = ("gradmix", "moco", "frozen")
 
@@ -51,6 +64,8 @@ def pack(recognizer: Recognizer, notes: Mapping[str, Any] | None = None) -> tupl
         tensors |= {
             _CALIBRATION + k: v.contiguous() for k, v in _outputs_state(recognizer.calibration).items()
         }
+    if isinstance(decision.known, KnownScores):
+        tensors |= {_KNOWN + k: v.contiguous() for k, v in _known_state(decision.known).items()}
     tensors = _unshare(tensors)
     own: dict[str, Any] | None = None
     if isinstance(encoder, Backbone):
@@ -108,7 +123,9 @@ def unpack(
         Gallery.from_state(_strip_prefix(_GALLERY, tensors), len(state["labels"])),
         tuple(name for name in class_names if name in about["enrolled"]),
     )
-    return recognizer, dict(about["notes"])
+    known = _load_known(_strip_prefix(_KNOWN, tensors), state["labels"], recognizer)
+    decision = replace(recognizer.decision, known=known)
+    return replace(recognizer, decision=decision), dict(about["notes"])
 
 
 def _upgrade(about: Values) -> Values:
@@ -242,6 +259,29 @@ def _load_outputs(state: Tensors, network: Network) -> Outputs | None:
     extra = _strip_prefix(_EXTRA, state)
     parts = (state["features"], state["labels"], state.get("logits"), extra, state.get("penultimate"))
     return add_head(Outputs(*parts), network)
+
+
+def _known_state(known: KnownScores) -> Tensors:
+    own = {f"{_ENROLLED}{label}": found.score for label, found in known.enrolled.items()}
+    return {"score": known.score, "label": known.label, **own}
+
+
+def _load_known(
+    state: Tensors, index_labels: Tensor, recognizer: Recognizer
+) -> KnownScores | Callable[[], KnownScores | None]:
+    """Return the scores that p-values compare with; of an earlier version's file, how to find them again."""
+    if not state:
+        return functools.partial(find_known_scores, recognizer)
+    score, label, classes = state["score"], state["label"], len(recognizer.class_names)
+    if score.shape != label.shape or bool((score[1:] < score[:-1]).any()):
+        raise ValueError("the scores of known images are not one ascending score per label")
+    enrolled = {
+        int(c): EnrolledScores(int((index_labels == int(c)).sum()), own)
+        for c, own in _strip_prefix(_ENROLLED, state).items()
+    }
+    if not ({*label.tolist()} | {*enrolled}) <= {*range(classes)}:
+        raise ValueError("the scores of known images are of classes that there are not")
+    return KnownScores(score, label, classes, recognizer.threshold.held_out, enrolled)
 
 
 def _describe_threshold(t: Threshold) -> Values:

@@ -244,6 +244,10 @@ class Recognizer:
         """Return one that decides by the same score with another threshold."""
         return replace(self, decision=replace(self.decision, threshold=threshold))
 
+    def at_rate(self, false_reject: float) -> Recognizer:
+        """Return one that may call another share of the known images unknown; nothing is scored again."""
+        return replace(self, decision=self.decision.at_rate(false_reject))
+
     def recalibrate(
         self,
         false_reject: float | None = None,

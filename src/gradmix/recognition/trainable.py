@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ..detection.decision import needed_images
+from ..detection.threshold import needed_images
 from ..errors import UserError
 from ..methods import METHODS
 from ..recipe import Recipe

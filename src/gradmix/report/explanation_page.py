@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..detection import describe_answer
 from ..files import write_atomically, write_text
 from ..recognition import Explanation
 from .canvas import shorten
@@ -65,13 +66,10 @@ def explanation_html(explanations: Sequence[Explanation], title: str) -> str:
 
 def verdict(explanation: Explanation) -> str:
     """Return the decision in one sentence."""
-    nearest, score = explanation.classes[0].name, f"{explanation.score:.4f}"
+    nearest = explanation.classes[0].name
     if not math.isfinite(explanation.threshold):
-        return f"{nearest}: score {score}; this model has no threshold yet and rejects nothing"
-    bound = f"{explanation.threshold:.4f}"
-    if explanation.known:
-        return f"{nearest}: score {score}, at least its threshold {bound}"
-    return f"unknown: most like {nearest}, but its score {score} is below the threshold {bound}"
+        return f"{nearest}: this model has no threshold yet and rejects nothing"
+    return describe_answer(nearest, explanation.known, explanation.p_value)
 
 
 def explanation_png(explanation: Explanation) -> bytes:
