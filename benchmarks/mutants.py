@@ -64,7 +64,7 @@ DECISION, THRESHOLD = "detection/test_decision.py", "detection/test_threshold.py
 KNOWN = "detection/test_known_scores.py"
 ENROLL, RECOGNIZER = "recognition/test_enroll.py", "recognition/test_recognizer.py"
 CALIBRATED = "recognition/test_calibration.py"
-FORMAT = "recognition/test_model_format.py"
+FORMAT, DAMAGED = "recognition/test_model_format.py", "recognition/test_damaged_model.py"
 GUARD, ACCESS, LIMITS = "serve/test_guard.py", "serve/test_access.py", "serve/test_limits.py"
 
 
@@ -190,8 +190,17 @@ MUTANTS: list[Mutant] = [
         ("return network.eval()", "return network", (RECOGNIZER,)),
         ('state.get("logits")', "None", (FORMAT,)),
         ('plain.get("held_out", True)', "True", (RECOGNIZER,)),
-        ("if len(bias) not in (0, classes):", "if False:", (RECOGNIZER,)),
         (' if name != "init"}', "}", (RECOGNIZER,)),
+    ),
+    *_mutants(
+        "recognition/header_checks.py",
+        ("if len(bias) not in (0, classes):", "if False:", (RECOGNIZER, DAMAGED)),
+        ("if len(by_class) not in (0, classes):", "if False:", (DAMAGED,)),
+        ("left -= 1", "pass", (DAMAGED,)),
+    ),
+    *_mutants(
+        "recognition/model_file.py",
+        ("if seal != _SEAL.format(checksum(tensors, plain)):", "if False:", (DAMAGED,)),
     ),
     *_mutants(
         "serve/guard.py",

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,35 @@ def test_permissions_are_those_of_any_other_new_file(mask: int, tmp_path: Path) 
         os.umask(before)
     modes = {name: (tmp_path / name).stat().st_mode for name in ("ours", "plain")}
     assert modes["ours"] == modes["plain"]
+
+
+def test_permissions_of_a_file_that_is_replaced_stay(tmp_path: Path) -> None:
+    write_text(tmp_path / "a.txt", "old")
+    (tmp_path / "a.txt").chmod(0o640)
+    write_text(tmp_path / "a.txt", "new")
+    assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o640
+
+
+def test_the_new_name_is_flushed_to_the_disk_after_the_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power failure could take the name back that a later file relies on."""
+    done: list[str] = []
+    replace, flush = os.replace, os.fsync
+
+    def note_flush(handle: int) -> None:
+        done.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "content")
+        flush(handle)
+
+    monkeypatch.setattr(os, "fsync", note_flush)
+    monkeypatch.setattr(os, "replace", lambda a, b: (done.append("name"), replace(a, b)))
+    write_text(tmp_path / "a.txt", "x")
+    assert done == ["content", "name", "folder"]
+
+    def cannot(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "this file system cannot")
+
+    monkeypatch.setattr(os, "fsync", cannot)
+    write_text(tmp_path / "a.txt", "y")
+    assert (tmp_path / "a.txt").read_text() == "y"

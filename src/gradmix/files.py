@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import math
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Let ``write`` fill a temporary file beside ``path``, then rename it to ``path`` in one step.
 
     A reader sees the old file or the new one, never a part. If the disk is full or the process is killed,
-    the old file stays.
+    the old file stays. Who may read and write the old file may do so with the new one, and nobody else.
     """
     part: Path | None = None
     try:
@@ -67,8 +68,10 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         write(part)
         with open(part, "rb") as f:
             os.fsync(f.fileno())
-        os.chmod(part, 0o666 & ~_umask())
+        os.chmod(part, _mode_for(path))
         os.replace(part, path)
+        with suppress(OSError):  # some file systems cannot; the file itself is on the disk
+            sync_folder(path.parent)
     except OSError as error:
         raise UserError(f"could not write {path}: {error.strerror or error}") from error
     finally:
@@ -107,10 +110,14 @@ def sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _mode_for(path: Path) -> int:
+    """Return the permissions of the file that is replaced, or those that any new file gets."""
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        mask = os.umask(0)
+        os.umask(mask)
+        return 0o666 & ~mask
 
 
 # Locks

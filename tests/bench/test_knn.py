@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+
 import pytest
 import torch
 
@@ -33,3 +36,16 @@ def test_the_loop_computes_the_same() -> None:
 def test_nonsense_is_named() -> None:
     with pytest.raises(UserError, match="--classes must be at least 1, not 0"):
         bench.bench_knn(10, 0, 4, 1, 1, 1)
+
+
+def test_where_the_system_does_not_tell_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows has no module ``resource``."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setitem(sys.modules, "resource", None)
+    spec = importlib.util.spec_from_file_location("gradmix.bench.knn_of_windows", bench.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    again = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, again.__name__, again)
+    spec.loader.exec_module(again)
+    assert again._get_peak_memory() == 0

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import json
+import random
 from pathlib import Path
 
 import pytest
+import torch
 
 from gradmix.errors import UserError
 from gradmix.files import try_lock
@@ -114,3 +116,24 @@ def test_a_lock_on_a_deleted_file_does_not_count(tmp_path: Path, monkeypatch: py
     with run.exclusive():  # tries again
         assert file.exists()
     assert not run.path.exists()  # nothing was started in it
+
+
+def test_every_flipped_bit_of_a_state_is_noticed_or_changes_nothing(tmp_path: Path) -> None:
+    """torch.load does not look at the checksums of the archive: most flips came back as another state."""
+    run = RunFolder.create(tmp_path / "run", tiny_recipe(), {})
+    state = {"step": 3, "method": {"weight": torch.arange(600.0)}}
+    run.save_state(state)
+    whole, rng, noticed = run.state_file.read_bytes(), random.Random(0), 0
+    for _ in range(200):
+        damaged, spot = bytearray(whole), rng.randrange(len(whole))
+        damaged[spot] ^= 1 << rng.randrange(8)
+        run.state_file.write_bytes(damaged)
+        try:
+            found = run.load_state()
+        except UserError:
+            noticed += 1
+            continue
+        assert found is not None
+        assert found["step"] == 3
+        assert torch.equal(found["method"]["weight"], state["method"]["weight"])
+    assert noticed >= 100

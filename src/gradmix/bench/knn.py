@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -133,5 +132,10 @@ def _scale_to_all_queries(timing: Timing, queries: int) -> Timing:
 
 
 def _get_peak_memory() -> int:
+    """Return the most memory that this process has had, in bytes; 0 on Windows, which does not tell."""
+    if sys.platform == "win32":
+        return 0
+    import resource
+
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -26,6 +26,8 @@ STEM = "stem"
 GATES = ("own", "shared")
 _GATE_HIDDEN = 128
 
+_MOST_EXPERTS = 64  # a model file may ask for any number, and each is a copy of the encoder
+
 
 class Experts(Body):
     """Images (N, C, H, W) to features (N, count·dim of the encoder): see the module.
@@ -47,9 +49,10 @@ class Experts(Body):
     ) -> None:
         super().__init__()
         choose("gate", gate, GATES)
-        if count < 1 or not temperature > 0:
+        if not 1 <= count <= _MOST_EXPERTS or not temperature > 0:
             raise UserError(
-                f"experts: there must be at least 1, at a positive temperature, not {count} at {temperature}"
+                f"experts: there must be at least 1 (at most {_MOST_EXPERTS}), at a positive temperature, "
+                f"not {count} at {temperature}"
             )
         if not 0 <= leak < 1:
             raise UserError(f"experts: leak must lie in [0, 1), not {leak}")

@@ -26,6 +26,7 @@ from ..training.hardware import pick_device
 from ..training.seeds import generator_for
 from ..training.session import build_method, describe_network
 from .calibration import set_decision, split_held_out
+from .class_names import check_names
 from .features import apply_projection, cached_extract
 from .model_file import save
 from .recognizer import Gallery, Recognizer
@@ -103,6 +104,7 @@ def hold_out(images: ImageSet, recipe: Recipe) -> tuple[ImageSet, ImageSet | Non
     Where the network is frozen and these images would be too few for a threshold, none are held out.
     """
     s = recipe.training
+    check_names(images.class_names)
     generator = generator_for(s.seed, "holdout")
     held = plan_holdout(images.class_counts(), recipe)
     to_train, kept_back = [], []

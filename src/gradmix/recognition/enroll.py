@@ -12,11 +12,12 @@ from typing import Any
 import torch
 
 from ..data import ImageSet
-from ..detection import KNN, UNKNOWN_NAME, Outputs
+from ..detection import KNN, Outputs
 from ..detection.bank import unit_rows
 from ..detection.outputs import require_finite
 from ..errors import UserError, choose
 from .calibration import recalibrate
+from .class_names import check_names
 from .recognizer import Gallery, Recognizer
 
 
@@ -28,7 +29,7 @@ def enroll(recognizer: Recognizer, name: str, images: ImageSet, add: bool = Fals
     """
     knn = _neighbours(recognizer)
     exists = name in recognizer.class_names
-    check_name(name)
+    check_names([*recognizer.class_names, *([] if exists else [name])])
     if exists and not add:
         raise UserError(
             f"the model knows a class '{name}' already; add the images to it with --add (add=True), "
@@ -127,11 +128,3 @@ def _with_index(recognizer: Recognizer, knn: KNN, state: dict[str, torch.Tensor]
         "index": index,
         "decision": replace(recognizer.decision, detector=index.with_settings(**knn.settings())),
     }
-
-
-def check_name(name: str) -> None:
-    """Raise UserError for a class name that cannot be printed, or that is the answer for all others."""
-    if not name.strip() or not name.isprintable():
-        raise UserError(f"a class needs a name that can be printed, not {name!r}")
-    if name == UNKNOWN_NAME:
-        raise UserError(f"no class can be called '{UNKNOWN_NAME}': that is the answer for all others")

@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ..checksum import add_tensors, checksum
 from ..data import ImageSet, cache_limit, cache_root, make_room, mark_used
 from ..detection import HeadWeights, Outputs
 from ..errors import UserError
@@ -181,7 +182,7 @@ def features_key(network: Network, normalizer: Normalizer, images: ImageSet) -> 
     digest = hashlib.sha256(json.dumps(about).encode())
     for file in code:
         digest.update(hashlib.sha256(file.read_bytes()).digest())
-    _add_tensors(digest, network.state_dict())
+    add_tensors(digest, network.state_dict())
     return digest.hexdigest()
 
 
@@ -192,19 +193,6 @@ def _code_of(network: Network) -> list[Path] | None:
     parts |= {Normalizer.__module__, __name__}
     files = [Path(getattr(sys.modules.get(name), "__file__", None) or "") for name in sorted(parts)]
     return files if all(file.is_file() for file in files) else None
-
-
-def _add_tensors(digest: hashlib._Hash, tensors: dict[str, Tensor]) -> None:
-    for name in sorted(tensors):
-        value = tensors[name].detach().cpu().contiguous()
-        digest.update(f"{name}\0{value.dtype}\0{tuple(value.shape)}\0".encode())
-        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
-
-
-def _checksum(tensors: dict[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    _add_tensors(digest, tensors)
-    return digest.hexdigest()
 
 
 def _entry(key: str) -> Path:
@@ -219,7 +207,7 @@ def _load(key: str, count: int) -> dict[str, Tensor] | None:
         header, tensors = read_tensors(entry)
     except (OSError, ValueError):
         return None  # cut off or not ours: compute it again, and write it anew
-    whole = header.get("key") == key and header.get("checksum") == _checksum(tensors)
+    whole = header.get("key") == key and header.get("checksum") == checksum(tensors)
     if not whole or "features" not in tensors or any(len(values) != count for values in tensors.values()):
         return None
     mark_used(entry)
@@ -235,7 +223,7 @@ def save_outputs(key: str, outputs: Outputs) -> None:
     if outputs.penultimate is not None and outputs.penultimate is not outputs.features:
         tensors["penultimate"] = outputs.penultimate.contiguous()
     tensors |= {_EXTRA + name: values.contiguous() for name, values in outputs.extra.items()}
-    header = {"key": key, "checksum": _checksum(tensors)}
+    header = {"key": key, "checksum": checksum(tensors)}
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(entry, lambda part: save_file(tensors, part, header))

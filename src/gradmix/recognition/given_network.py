@@ -16,7 +16,7 @@ from ..errors import UserError
 from ..models.given_network import GivenNetwork
 from ..views import Normalizer
 from .calibration import set_decision
-from .enroll import check_name
+from .class_names import check_names
 from .features import cached_extract
 from .recognizer import Gallery, Recognizer
 
@@ -42,8 +42,7 @@ def make_recognizer(
     Its threshold rejects 5 % of the training images. The network was trained on them, so they score higher
     than new ones, and nothing is promised. ``facts`` say where the network comes from.
     """
-    for name in class_names:
-        check_name(name)
+    check_names(class_names)
     classes, index = len(class_names), KNN()
     if train is not None:
         index.fit(train, classes)

@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ..checksum import checksum
 from ..errors import UserError
 from ..files import UnsettledFile, read_tensors, wait_for_lock, write_atomically
 from ..hub_file import MODEL_FILE, fetch, parse_hub_address
@@ -28,6 +29,8 @@ from .model_format import FORMAT, GivenModule, pack, unpack
 from .recognizer import Recognizer
 
 Identity = tuple[int, int, int]
+_SEAL = ', "sha256": "{}"}}'  # the end of the header; what is before it, and the tensors, are sealed
+_SEAL_LENGTH = len(_SEAL.format("0" * 64))
 _LOCK_SECONDS = 3600.0  # longest wait for another writer
 
 
@@ -35,9 +38,13 @@ def save(recognizer: Recognizer, path: str | Path, notes: Mapping[str, Any] | No
     """Write it all to ``path``, atomically; ``notes`` are whatever else JSON can hold."""
     about, tensors = pack(recognizer, notes)
 
+    text = json.dumps(about)
+    # In the same text: of several, the library would write one or the other first.
+    sealed = text[:-1] + _SEAL.format(checksum(tensors, text))
+
     def write(part: Path) -> None:
         try:
-            save_file(tensors, part, metadata={"gradmix": json.dumps(about)})
+            save_file(tensors, part, metadata={"gradmix": sealed})
         except SafetensorError as error:  # a full disk is reported as one of these
             raise OSError(None, str(error)) from error
 
@@ -73,7 +80,7 @@ def load_with_notes(
         return unpack(about, tensors, backbone, str(kept) if kept.is_file() else "FILE.py")
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError) as error:
         what = " ".join(str(error).split()[:40])
         raise UserError(f"{path} is not a whole gradmix model: {what}") from error
 
@@ -108,7 +115,21 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         )
     if found not in range(1, FORMAT + 1):
         raise UserError(f"{path} has model format {found}; this version of gradmix reads up to {FORMAT}")
+    _check_seal(header["gradmix"], tensors, path)
     return about, tensors
+
+
+def _check_seal(text: str, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Raise UserError if the header ends in a checksum that is not the one of the content.
+
+    Always, not on request: it is a quarter of the time of opening (90 MB: 0.1 of 0.4 s). Files of earlier
+    versions have none.
+    """
+    plain, seal = text[:-_SEAL_LENGTH] + "}", text[-_SEAL_LENGTH:]
+    if not seal.startswith(_SEAL.partition("{")[0]):
+        return
+    if seal != _SEAL.format(checksum(tensors, plain)):
+        raise UserError(f"{path} is damaged: its content is not what was written (SHA-256); copy it again")
 
 
 def identity(path: Path) -> Identity | None:

@@ -36,6 +36,7 @@ from ..models.user_backbone import UserBackbone, check_origin
 from ..views import Normalizer
 from .calibration import find_known_scores
 from .features import add_head
+from .header_checks import check_finite, check_header, limit_parts
 from .recognizer import Gallery, Recognizer
 
 FORMAT = 2
@@ -103,10 +104,12 @@ def unpack(
     """
     if about["format"] == 1:
         about = _upgrade(about)
-    class_names = tuple(str(name) for name in about["class_names"])
     spec = NetworkSpec.from_description(_require_code(about["network"], about["backbone"], module, kept))
+    check_header(about)
+    class_names = tuple(about["class_names"])
     network = _load_network(spec, about["backbone"], module, _strip_prefix(_NETWORK, tensors))
     state = _strip_prefix(_INDEX, tensors)
+    check_finite({**dict(network.named_parameters()), **state})
     index = KNN.from_state(state, about["index"])
     if int(state["num_classes"]) != len(class_names):
         raise ValueError(f"{int(state['num_classes'])} classes but {len(class_names)} class names")
@@ -115,7 +118,7 @@ def unpack(
         spec,
         Normalizer(tuple(about["normalizer"]["mean"]), tuple(about["normalizer"]["std"])),
         index,
-        _load_decision(about["decision"], index, _strip_prefix(_DETECTOR, tensors), len(class_names)),
+        _load_decision(about["decision"], index, _strip_prefix(_DETECTOR, tensors)),
         class_names,
         tuple(str(layer) for layer in about["layers"]),
         dict(about["recipe"]),
@@ -123,6 +126,9 @@ def unpack(
         Gallery.from_state(_strip_prefix(_GALLERY, tensors), len(state["labels"])),
         tuple(name for name in class_names if name in about["enrolled"]),
     )
+    decides = recognizer.decision.detector
+    if not (isinstance(decides, KNN) or recognizer.logits_are_of_these_classes):
+        raise ValueError(f"{network.num_classes} logits but {len(class_names)} class names")
     known = _load_known(_strip_prefix(_KNOWN, tensors), state["labels"], recognizer)
     decision = replace(recognizer.decision, known=known)
     return replace(recognizer, decision=decision), dict(about["notes"])
@@ -197,7 +203,7 @@ def _load_network(
         with register_backbone(backbone):
             network = spec.build()
     else:
-        with torch.device("meta"):
+        with torch.device("meta"), limit_parts(len(weights)):
             network = spec.build()
     try:
         _compare_shapes(network.state_dict(), weights)
@@ -221,15 +227,13 @@ def _compare_shapes(wanted: Tensors, weights: Tensors) -> None:
             raise ValueError(f"'{name}' is {found} {weights[name].dtype}, not {needed} {wanted[name].dtype}")
 
 
-def _load_decision(about: Values, index: KNN, state: Tensors, classes: int) -> Decision:
+def _load_decision(about: Values, index: KNN, state: Tensors) -> Decision:
     detector = (
         index.with_settings(**about["settings"])
         if about["detector"] == KNN.name
         else load_detector(about["detector"], about["settings"], state, index)
     )
     bias = tuple(float(b) for b in about["class_bias"])
-    if len(bias) not in (0, classes):
-        raise ValueError(f"{len(bias)} class biases but {classes} class names")
     return Decision(detector, _load_threshold(about["threshold"]), bias)
 
 

@@ -9,7 +9,7 @@ from ..detection.threshold import needed_images
 from ..errors import UserError
 from ..methods import METHODS
 from ..recipe import Recipe
-from .enroll import check_name
+from .class_names import check_name, check_names
 
 
 class Obstacle(NamedTuple):
@@ -34,6 +34,11 @@ def find_obstacles(counts: Mapping[str, int], recipe: Recipe) -> list[Obstacle]:
             check_class(name, count, back[name], recipe)
         except UserError as error:
             found.append(Obstacle(name, str(error)))
+    if not found:
+        try:
+            check_names(counts)
+        except UserError as error:
+            found.append(Obstacle("", str(error)))
     return found
 
 

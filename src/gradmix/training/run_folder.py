@@ -17,6 +17,7 @@ import platform
 import shutil
 import threading
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -198,6 +199,9 @@ class RunFolder:
         if not self.state_file.exists():
             return None
         try:
+            with zipfile.ZipFile(self.state_file) as archive:  # torch itself does not look at the checksums
+                if (damaged := archive.testzip()) is not None:
+                    raise ValueError(f"{damaged} is not what was written")
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what is odd about a file that is refused does not matter
                 state = torch.load(self.state_file, map_location="cpu", weights_only=True)
