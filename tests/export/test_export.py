@@ -303,3 +303,12 @@ def test_without_the_extra(contrastive: Recognizer, tmp_path: Path, monkeypatch:
     with pytest.raises(UserError, match=r"pip install 'gradmix\[export\]'"):
         export_model(contrastive, tmp_path / "out")
     assert not list(tmp_path.glob("*out*"))
+
+
+@slow
+def test_exemplars_speak_alone_without_torch(
+    trained: Path, tmp_path: Path, pictures: list[Path], no_torch: Path
+) -> None:
+    taught = load(trained / "run").enroll("cross", tiny_images(8, ("cross",), 3))
+    assert "exemplars" in taught.index.state()
+    check(taught, "", pictures, tmp_path / "taught", no_torch)

@@ -74,6 +74,9 @@ class KNN(Detector):
     returns is 16 bytes per query.
 
     ``index``: "exact", or "ivf", which finds most of the neighbours faster (``approximate``; needs faiss).
+
+    Exemplars are images of the index that speak for their class alone, as a person taught them:
+    d_c = max(Σ of the k largest cosines, k · the largest cosine to an exemplar of c).
     """
 
     name = "knn"
@@ -99,6 +102,7 @@ class KNN(Detector):
         self._saved: tuple[Outputs, int] | None = None  # features from a file, not yet laid out for searching
         self._lengths: Tensor | None = None  # (M,) of the training features, in fit's order
         self._search: Bank | ApproximateIndex | None = None
+        self._exemplars: Tensor | None = None  # (E,) their places in fit's order
 
     def learn(self, train: Outputs, num_classes: int, held_out: Outputs | None = None) -> None:
         """Remember the training features (as unit vectors, class by class)."""
@@ -126,7 +130,7 @@ class KNN(Detector):
         """Return d_c of test features (N, d): (N, C), -inf for a class without images."""
         bank = self._require_bank()
         chunks = [
-            self._require_search().class_similarity(self._unit(test_z[part]), self.k, self.chunk_bytes)
+            self._similarity(self._unit(test_z[part]))
             for part in bank.query_chunks(len(test_z), 8 * bank.num_classes, self.chunk_bytes)
         ]
         return torch.cat(chunks) if chunks else test_z.new_empty((0, bank.num_classes))
@@ -154,7 +158,7 @@ class KNN(Detector):
         """Return a detector on the same neighbours (not a copy of them) with some settings replaced."""
         other = type(self)(**(self.settings() | settings))
         if self._bank is not None or self._saved is not None:
-            bank, other._lengths = self._require_bank(), self._lengths
+            bank, other._lengths, other._exemplars = self._require_bank(), self._lengths, self._exemplars
             if other.index == self.index:
                 other._search, other._bank = self._search, bank
             else:
@@ -186,13 +190,14 @@ class KNN(Detector):
         }
 
     def state(self) -> dict[str, Tensor]:
-        """Return unit ``features``, their ``labels`` and ``lengths``, in fit's order."""
+        """Return unit ``features``, their ``labels`` and ``lengths``, in fit's order; and ``exemplars``."""
         bank = self._require_bank()
         return {
             "features": bank.features[bank.row_of_image],
             "labels": bank.labels,
             "num_classes": torch.tensor([bank.num_classes]),
             **({} if self._lengths is None else {"lengths": self._lengths}),
+            **({} if self._exemplars is None else {"exemplars": self._exemplars}),
         }
 
     @classmethod
@@ -207,6 +212,8 @@ class KNN(Detector):
         knn._lengths = state.get("lengths")
         if knn._lengths is not None and knn._lengths.shape != train.labels.shape:
             raise UserError(f"{len(train.labels)} features but {len(knn._lengths)} lengths of them")
+        if "exemplars" in state and len(state["exemplars"]):
+            knn._exemplars = _check_places(state["exemplars"], len(train.labels))
         # Laid out when first searched: a model that decides by something else may never be.
         knn._saved = train, num_classes
         return knn
@@ -219,11 +226,24 @@ class KNN(Detector):
         with progress("nearest neighbours", count) as advance:
             for part in bank.query_chunks(count, 8 * bank.num_classes, self.chunk_bytes):
                 unit, own = queries(part)
-                d = self._require_search().class_similarity(unit, self.k, self.chunk_bytes, own)
+                d = self._similarity(unit, own)
                 score[part] = self.score_similarities(d)
                 label[part] = d.argmax(dim=1)
                 advance(len(unit))
         return Scores(score, label)
+
+    def _similarity(self, unit: Tensor, own: Tensor | None = None) -> Tensor:
+        """Return d_c of unit features (n, d); ``own`` (n,) are their rows in the bank, if they are in it."""
+        bank = self._require_bank()
+        d = self._require_search().class_similarity(unit, self.k, self.chunk_bytes, own)
+        if self._exemplars is None:
+            return d
+        rows = bank.row_of_image[self._exemplars]
+        cosine = (unit @ bank.features[rows].T).clamp(-1.0, 1.0)
+        if own is not None:
+            cosine = cosine.masked_fill(own[:, None] == rows, -torch.inf)
+        labels = bank.labels[self._exemplars].expand(len(unit), -1)
+        return d.scatter_reduce(1, labels, cosine.to(d) * self.k, "amax")
 
     def _search_in(self, bank: Bank) -> None:
         self._search = bank if self.index == "exact" else ApproximateIndex(bank)
@@ -258,6 +278,13 @@ def _lay_out(train: Outputs, num_classes: int, unit: Callable[[Tensor], Tensor])
         return unit(some)
 
     return Bank.build(train.features, train.labels, num_classes, ready)
+
+
+def _check_places(places: Tensor, count: int) -> Tensor:
+    """Return the places of exemplars, all of which must be among ``count`` images."""
+    if places.dim() != 1 or places.dtype != torch.int64 or not bool(((places >= 0) & (places < count)).all()):
+        raise UserError(f"the exemplars must be places among {count} images")
+    return places
 
 
 def _lengths(features: Tensor) -> Tensor:

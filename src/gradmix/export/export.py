@@ -70,6 +70,9 @@ def _make_arrays(recognizer: Recognizer, chosen: Decision) -> dict[str, Any]:
         order = np.argsort(labels, kind="stable")
         arrays["features"] = index["features"].cpu().numpy()[order]
         arrays["offsets"] = np.searchsorted(labels[order], np.arange(classes + 1))
+        alone = torch.zeros(len(labels), dtype=torch.bool)
+        alone[index.get("exemplars", torch.empty(0, dtype=torch.int64))] = True
+        arrays["exemplars"] = alone.numpy()[order]
         arrays["class_bias"] = np.array(chosen.class_bias or (0.0,) * classes)
     return arrays
 
@@ -103,6 +106,7 @@ def _make_readme(recognizer: Recognizer, chosen: Decision) -> str:
         rows |= {
             "features": "(M, d) float32: unit features of the training images, class by class",
             "offsets": "(C+1,) int64: class c is rows offsets[c] to offsets[c+1]",
+            "exemplars": "(M,) bool: images that speak for their class alone, whatever the other neighbors",
             "class_bias": "(C,) float64: added to the similarity to a class (0 except for enrolled ones)",
         }
     table = "\n".join(f"| {name} | {content} |" for name, content in rows.items())

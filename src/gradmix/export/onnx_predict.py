@@ -25,8 +25,11 @@ def read_pixels(file: str, size: int, channels: int) -> Any:  # (size, size, cha
 
 def score_neighbors(features: Any, index: Any, k: int, normalize: str, temperature: float) -> Any:
     z = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
-    cosines = np.split(z @ index["features"].T, index["offsets"][1:-1], axis=1)  # class by class
-    d = np.stack([k * np.sort(c)[:, -k:].clip(-1, 1).mean(1) for c in cosines], 1) + index["class_bias"]
+    cosines = (z @ index["features"].T).clip(-1, 1)
+    alone = np.where(index["exemplars"], cosines, -1)
+    parts = [np.split(c, index["offsets"][1:-1], axis=1) for c in (cosines, alone)]  # class by class
+    nearest = [np.maximum(np.sort(c)[:, -k:].mean(1), a.max(1)) for c, a in zip(*parts, strict=True)]
+    d = k * np.stack(nearest, 1) + index["class_bias"]
     best, shifted, least = d.max(1), (k + d) / 2, 0.001 * k
     return {
         "shifted": shifted.max(1) / np.maximum(shifted.sum(1), least),

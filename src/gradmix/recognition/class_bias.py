@@ -70,13 +70,19 @@ def left_out_similarity(knn: KNN, index: dict[str, Tensor], label: int, most: in
     """Return d (m, C) of the (first ``most``) images of a class, each left out of its own neighbours.
 
     Leaving an image out changes its similarity to its own class only: d_own is k times the mean of the k
-    largest cosines to the others, and -inf if there are none.
+    largest cosines to the others, and -inf if there are none; or k times the largest cosine to an exemplar
+    among the others, if that is more.
     """
-    of_class = index["features"][index["labels"] == label]
+    inside = index["labels"] == label
+    of_class = index["features"][inside]
     some = of_class[:most]
     d = knn.class_similarity(some).double()
     cosine = (some @ of_class.T).clamp(-1.0, 1.0)
     cosine.fill_diagonal_(-torch.inf)
     others = min(knn.k, len(of_class) - 1)
     d[:, label] = cosine.topk(others, dim=1).values.mean(dim=1).double() * knn.k if others else -torch.inf
+    if "exemplars" in index:
+        alone = torch.zeros_like(inside).index_fill(0, index["exemplars"], True)[inside]
+        best = cosine.masked_fill(~alone, -torch.inf).amax(dim=1)
+        d[:, label] = torch.maximum(d[:, label], best.double() * knn.k)
     return d

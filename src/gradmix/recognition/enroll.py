@@ -26,6 +26,9 @@ def enroll(recognizer: Recognizer, name: str, images: ImageSet, add: bool = Fals
 
     A name that is there already is refused, for two classes under one name could never be told apart
     again; with ``add`` the images join those of the class. Labels of ``images`` do not matter.
+
+    If the model would not name one of them so, as where they are unlike each other, they become exemplars of
+    the class (see :class:`..detection.KNN`): what was taught is recognized.
     """
     knn = _neighbours(recognizer)
     exists = name in recognizer.class_names
@@ -51,6 +54,8 @@ def enroll(recognizer: Recognizer, name: str, images: ImageSet, add: bool = Fals
         state["lengths"] = torch.cat(
             [index["lengths"], torch.linalg.vector_norm(features.double(), dim=1).float()]
         )
+    if "exemplars" in index:
+        state["exemplars"] = index["exemplars"]
     gallery = recognizer.gallery.join(
         Gallery.of(recognizer.convert(images)), len(index["labels"]), len(images)
     )
@@ -61,7 +66,20 @@ def enroll(recognizer: Recognizer, name: str, images: ImageSet, add: bool = Fals
         gallery=gallery,
         enrolled_names=recognizer.enrolled_names if exists else (*recognizer.enrolled_names, name),
     )
-    return recalibrate(known)
+    return _add_exemplars(recalibrate(known), knn, state, label, len(new))
+
+
+def _add_exemplars(
+    known: Recognizer, knn: KNN, state: dict[str, torch.Tensor], label: int, count: int
+) -> Recognizer:
+    """Return ``known`` with its last ``count`` images as exemplars, unless it names all of them ``label``."""
+    first = len(state["labels"]) - count
+    taught = Outputs(state["features"][first:], state["labels"][first:])
+    if bool((known.decision.decide(taught).label == label).all()):
+        return known
+    new = torch.arange(first, first + count)
+    exemplars = torch.cat([state.get("exemplars", new[:0]), new])
+    return recalibrate(replace(known, **_with_index(known, knn, state | {"exemplars": exemplars})))
 
 
 def forget(recognizer: Recognizer, name: str) -> Recognizer:
@@ -83,6 +101,9 @@ def forget(recognizer: Recognizer, name: str) -> Recognizer:
     }
     if "lengths" in index:
         state["lengths"] = index["lengths"][keep]
+    if "exemplars" in index:
+        stay = torch.zeros_like(keep).index_fill(0, index["exemplars"], True)[keep]
+        state["exemplars"] = stay.nonzero()[:, 0]
     known = replace(
         recognizer,
         **_with_index(recognizer, knn, state),
