@@ -22,10 +22,10 @@ from gradmix import OpenSetClassifier
 from gradmix.cli import main
 from gradmix.detection import KNN, Decision
 from gradmix.errors import UserError
-from gradmix.export import export_model, onnx_predict
+from gradmix.export import export_model
 from gradmix.export.onnx_graph import Graph
 from gradmix.export.onnx_predict import read_pixels
-from gradmix.recognition import Recognizer, fit
+from gradmix.recognition import Recognizer, fit, load
 from tests.data.decoding.damage import damaged, whole_images
 from tests.training.tiny import CLASSES, SIDE, shape_image, tiny_images, tiny_recipe
 
@@ -120,14 +120,11 @@ def test_the_command_and_the_example(
     out, err = capsys.readouterr()
     assert (out, err) == ("deep/exported\n", "")
     exported = tmp_path / "deep" / "exported"
-    names = {"model.onnx", "index.npz", "settings.json", "predict.py", "README.md"}
+    names = {"model.onnx", "predict.py", "README.md"}
     assert {file.name for file in exported.iterdir()} == names
     assert [file.name for file in exported.parent.iterdir()] == ["exported"]
-    with np.load(exported / "index.npz", allow_pickle=False) as index:
-        assert index["class_names"].tolist() == list(CLASSES)
-        assert index["offsets"].tolist() == [0, 9, 18, 27]
     code = [line for line in (exported / "predict.py").read_text().splitlines()[1:] if line.strip()]
-    assert len(code) <= 40
+    assert len(code) <= 30
     # Against the other command, file by file.
     assert main(["predict", str(trained / "run"), *map(str, pictures), "--format", "json"]) == 0
     expected = json.loads(capsys.readouterr().out)
@@ -156,15 +153,14 @@ def test_the_example_refuses_a_damaged_image_in_one_line(tmp_path: Path) -> None
     assert all(" cannot be read: " in line and len(line.splitlines()) == 1 for line in refusals)
 
 
-def test_the_example_as_a_script(tmp_path: Path) -> None:
-    """Broken images are found before the model is loaded, and without a traceback."""
-    (tmp_path / "predict.py").write_bytes(Path(onnx_predict.__file__).read_bytes())
-    (tmp_path / "settings.json").write_text('{"image_size": 16, "channels": 3}')
-    np.savez(tmp_path / "index.npz", class_names=np.array(["a"]))
+@slow
+def test_the_example_as_a_script(contrastive: Recognizer, tmp_path: Path) -> None:
+    """Broken images end it with one line, without a traceback."""
+    export_model(contrastive, tmp_path / "out")
     (tmp_path / "broken.png").write_bytes(b"no image")
 
     def stderr_of(*words: str) -> str:
-        command = [sys.executable, tmp_path / "predict.py", *words]
+        command = [sys.executable, tmp_path / "out" / "predict.py", *words]
         done = subprocess.run(command, capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (1, "")
         return done.stderr
@@ -196,8 +192,8 @@ def test_enrolled_classes_and_thresholds_by_class(
     contrastive: Recognizer, pictures: list[Path], tmp_path: Path, no_torch: Path
 ) -> None:
     taught = contrastive.enroll("cross", tiny_images(4, ("cross",), seed=8)).recalibrate(per_class=True)
-    assert any(taught.decision.class_bias)
     assert len(taught.threshold.by_class) == 4
+    taught = replace(taught, decision=replace(taught.decision, class_bias=(0.0, 0.0, 0.0, 0.05)))
     check(taught, "", pictures, tmp_path / "taught", no_torch)
     check(taught.forget("disc"), "", pictures, tmp_path / "less", no_torch)
 
@@ -290,10 +286,10 @@ def test_a_graph_that_answers_differently_is_refused(
 
     def noisy(graph: Graph, pixels: Tensor) -> Any:
         found = forward(graph, pixels)
-        return found if torch.compiler.is_exporting() else found + 0.001  # type: ignore[operator]
+        return found if torch.compiler.is_exporting() else (found[0] + 0.001, *found[1:])
 
     monkeypatch.setattr(Graph, "forward", noisy)
-    with pytest.raises(UserError, match=r"answers differently as ONNX: features by 0\.001"):
+    with pytest.raises(UserError, match=r"answers differently as ONNX: score by 0\.001"):
         export_model(contrastive, tmp_path / "out")
     assert not list(tmp_path.glob("*out*"))
 

@@ -1,4 +1,4 @@
-"""Write a model for use without torch: ONNX, arrays, and forty lines of Python that use them.
+"""Write a model for use without torch: one ONNX file, and thirty lines of Python that use it.
 
   gradmix export runs/photos --out exported/
   gradmix export runs/photos --out exported/ --detector knn:sum   # another score, with its own threshold

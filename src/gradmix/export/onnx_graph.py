@@ -24,28 +24,44 @@ _NEEDS = "export needs the extra 'export': pip install 'gradmix[export]'"
 
 
 class Graph(nn.Module):
-    """Pixels (N, size, size, C) uint8, as Pillow gives them, to ``features`` (N, d); or, where the decision
-    needs no index, to ``score`` (N,) float64 and ``nearest`` (N,) int64. It normalizes the pixels itself."""
+    """Pixels (N, size, size, C) uint8, as Pillow gives them, to the answer: ``score`` (N,) float64,
+    ``nearest`` (N,) int64, and ``label`` (N,) int64, which is ``nearest`` or -1 for unknown.
+
+    All is inside: pixels are normalized, neighbours searched (the index is part of the graph), and the score
+    compared with the threshold.
+    """
 
     mean: Tensor
     std: Tensor
+    thresholds: Tensor
 
     def __init__(self, recognizer: Recognizer, decision: Decision) -> None:
         super().__init__()
         self.network = recognizer.network
         self.detector = decision.detector
         self.head = head_weights(recognizer.network)
+        self.search = None
+        if isinstance(decision.detector, KNN):
+            self.search = Search(decision.detector, len(recognizer.class_names), decision.class_bias)
         device = next(self.network.parameters()).device
         self.register_buffer("mean", torch.tensor(recognizer.normalizer.mean, device=device).view(-1, 1, 1))
         self.register_buffer("std", torch.tensor(recognizer.normalizer.std, device=device).view(-1, 1, 1))
+        thresholds = decision.threshold.of(torch.arange(len(recognizer.class_names)))
+        self.register_buffer("thresholds", thresholds.to(device))
+        self.to(device)
 
     @property
     def output_names(self) -> list[str]:
-        return ["features"] if isinstance(self.detector, KNN) else ["score", "nearest"]
+        return ["score", "nearest", "label"]
 
-    def forward(self, pixels: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         outputs = self.outputs(pixels)
-        return outputs.features if isinstance(self.detector, KNN) else self.detector.graph(outputs)
+        if self.search is None:
+            score, nearest = self.detector.graph(outputs)
+        else:
+            score, nearest = self.search(outputs.features)
+        known = score >= self.thresholds[nearest]
+        return score, nearest, torch.where(known, nearest, UNKNOWN)
 
     def outputs(self, pixels: Tensor) -> Outputs:
         """Return what the network says about the images, with the label of all of them unknown."""
@@ -56,8 +72,56 @@ class Graph(nn.Module):
         return Outputs(answer.features, labels, *parts)
 
 
-def write_graph(graph: Graph, size: int, channels: int, path: Path) -> None:
-    """Write ``graph`` for any number of images, and check that onnxruntime computes the same as torch."""
+class Search(nn.Module):
+    """Features (N, d) to score (N,) float64 and nearest class (N,), as :class:`KNN` has them, in one graph.
+
+    ``places`` (C, m) are the rows of ``features`` of each class, filled up with a row of -1 (``filler``),
+    whose cosine is taken for less than any.
+    """
+
+    features: Tensor
+    places: Tensor
+    filler: Tensor
+    not_alone: Tensor
+    count: Tensor
+    bias: Tensor
+
+    def __init__(self, knn: KNN, classes: int, class_bias: tuple[float, ...]) -> None:
+        super().__init__()
+        self.knn = knn
+        state = knn.state()
+        labels = state["labels"].cpu()
+        rows = [(labels == c).nonzero()[:, 0] for c in range(classes)]
+        most = max(max(map(len, rows)), knn.k)
+        places = torch.stack([torch.cat([some, some.new_full((most - len(some),), -1)]) for some in rows])
+        alone = torch.zeros(len(labels), dtype=torch.bool)
+        alone[state.get("exemplars", places.new_empty(0))] = True
+        count = torch.tensor([len(some) for some in rows])
+        self.register_buffer("features", state["features"].cpu())
+        self.register_buffer("places", places.clamp(min=0))
+        self.register_buffer("filler", places < 0)
+        self.register_buffer("not_alone", self.filler | ~alone[self.places])
+        self.register_buffer("count", count.clamp(max=knn.k).double())
+        self.register_buffer("bias", torch.tensor(class_bias or (0.0,) * classes, dtype=torch.float64))
+        self.any_alone = bool(alone.any())
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        unit = features / torch.linalg.vector_norm(features, dim=1, keepdim=True).clamp_min(1e-12)
+        cosine = (unit @ self.features.T).clamp(-1.0, 1.0)[:, self.places]  # (N, C, m)
+        nearest = torch.where(self.filler, -2.0, cosine).topk(self.knn.k, dim=2).values.double()
+        mean = torch.where(nearest < -1.5, 0.0, nearest).sum(dim=2) / self.count
+        if self.any_alone:
+            best = torch.where(self.not_alone, -1.0, cosine).amax(dim=2)
+            mean = torch.maximum(mean, best.double())
+        d = mean * self.knn.k + self.bias
+        return self.knn.score_similarities(d), d.argmax(dim=1)
+
+
+def write_graph(graph: Graph, size: int, channels: int, path: Path, about: str = "") -> None:
+    """Write ``graph`` for any number of images, and check that onnxruntime computes the same as torch.
+
+    ``about``: text that the file carries under the name "gradmix".
+    """
     try:
         import onnxruntime
         import onnxscript  # noqa: F401 - torch's exporter needs it
@@ -85,6 +149,7 @@ def write_graph(graph: Graph, size: int, channels: int, path: Path) -> None:
                 verbose=False,
             )
             assert program is not None
+            program.model.metadata_props["gradmix"] = about
             program.save(path)
             expected = graph(other.to(device))
         session = onnxruntime.InferenceSession(path)
@@ -93,7 +158,8 @@ def write_graph(graph: Graph, size: int, channels: int, path: Path) -> None:
         raise UserError(
             f"this network ({kind}) cannot be written as ONNX: {_describe_error(error)}"
         ) from error
-    for name, torch_output, onnx_output in zip(graph.output_names, _as_tuple(expected), found, strict=True):
+    compared = list(zip(graph.output_names, expected, found, strict=True))[:2]  # label follows from both
+    for name, torch_output, onnx_output in compared:
         difference = float(np.abs(torch_output.cpu().numpy() - onnx_output).max())
         if not difference <= LARGEST_DIFFERENCE * max(1.0, float(torch_output.abs().max())):
             raise UserError(f"this network ({kind}) answers differently as ONNX: {name} by {difference:.2g}")
@@ -104,10 +170,6 @@ def _describe_error(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return first_line(error)[:200]
-
-
-def _as_tuple(outputs: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return (outputs,) if isinstance(outputs, Tensor) else outputs
 
 
 @contextmanager

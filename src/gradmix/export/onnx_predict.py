@@ -23,31 +23,13 @@ def read_pixels(file: str, size: int, channels: int) -> Any:  # (size, size, cha
         sys.exit(f"{file} cannot be read: {' '.join(str(error).split()) or type(error).__name__}")
 
 
-def score_neighbors(features: Any, index: Any, k: int, normalize: str, temperature: float) -> Any:
-    z = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
-    cosines = (z @ index["features"].T).clip(-1, 1)
-    alone = np.where(index["exemplars"], cosines, -1)
-    parts = [np.split(c, index["offsets"][1:-1], axis=1) for c in (cosines, alone)]  # class by class
-    nearest = [np.maximum(np.sort(c)[:, -k:].mean(1), a.max(1)) for c, a in zip(*parts, strict=True)]
-    d = k * np.stack(nearest, 1) + index["class_bias"]
-    best, shifted, least = d.max(1), (k + d) / 2, 0.001 * k
-    return {
-        "shifted": shifted.max(1) / np.maximum(shifted.sum(1), least),
-        "sum": best / np.maximum(d.sum(1), least),
-        "softmax": 1 / np.exp((d - best[:, None]) / (k * temperature)).sum(1),
-        "none": best,
-        "mean": shifted.max(1) / k,  # of a model that knows one class
-    }[normalize], d.argmax(1)
-
-
 if __name__ == "__main__":
     import onnxruntime
 
-    folder, files = Path(__file__).parent, sys.argv[1:] or sys.exit(__doc__)
-    settings, index = json.loads((folder / "settings.json").read_text("utf-8")), np.load(folder / "index.npz")
-    images = np.stack([read_pixels(file, settings["image_size"], settings["channels"]) for file in files])
-    found = onnxruntime.InferenceSession(folder / "model.onnx").run(None, {"pixels": images})
-    scores, classes = score_neighbors(found[0], index, **settings["knn"]) if "knn" in settings else found
-    for file, score, c in zip(files, scores, classes, strict=True):
-        label = index["class_names"][c] if score >= index["thresholds"][c] else "unknown"
-        print(json.dumps([file, str(label), str(index["class_names"][c]), round(float(score), 6)]))
+    files = sys.argv[1:] or sys.exit(__doc__)
+    session = onnxruntime.InferenceSession(Path(__file__).with_name("model.onnx"))
+    about = json.loads(session.get_modelmeta().custom_metadata_map["gradmix"])
+    images = np.stack([read_pixels(file, about["image_size"], about["channels"]) for file in files])
+    names = [*about["class_names"], "unknown"]  # a label of -1 is the last
+    for file, score, nearest, label in zip(files, *session.run(None, {"pixels": images}), strict=True):
+        print(json.dumps([file, names[label], names[nearest], round(float(score), 6)]))
