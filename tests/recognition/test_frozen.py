@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from gradmix.data import ImageSet
 from gradmix.errors import UserError
+from gradmix.evaluation.open_set import applicable_detectors, evaluate_open_set
 from gradmix.models import Network
 from gradmix.models.linear_fits import fit_logistic, fit_whitening
 from gradmix.models.resnet import ResNet
@@ -165,3 +167,28 @@ def test_a_whitening_starts_as_the_identity() -> None:
     network = Network(torch.nn.Flatten(), 12, 0, "whiten")
     images = torch.rand(2, 3, 2, 2)
     assert torch.equal(network(images), images.flatten(1))
+
+
+def test_a_class_that_came_and_went_leaves_the_logits_of_the_held_out_images() -> None:
+    """Scores that learn from these logits (``temperature``) are listed before and after, and not between."""
+    trained = frozen()
+    taught = trained.enroll("cross", tiny_images(5, ("cross",), 3))
+    back = taught.forget("cross")
+    assert trained.calibration is not None
+    assert trained.calibration.logits is not None
+    assert back.calibration is not None
+    assert back.calibration.logits is not None
+    assert torch.equal(back.calibration.logits, trained.calibration.logits)
+    assert applicable_detectors(back) == applicable_detectors(trained)
+    assert "temperature" in applicable_detectors(back)
+    assert "temperature" not in applicable_detectors(taught)
+
+
+def test_scores_that_lack_the_logits_of_the_held_out_images_are_not_listed() -> None:
+    """As in a file of an earlier version, which lost them when an enrolled class was forgotten."""
+    model = frozen()
+    assert model.calibration is not None
+    lacking = replace(model, calibration=replace(model.calibration, logits=None))
+    assert "temperature" not in applicable_detectors(lacking)
+    lines = evaluate_open_set(lacking, tiny_images(5), tiny_images(5, ("cross",))).metrics
+    assert "knn" in lines

@@ -117,7 +117,7 @@ def _can_compute(recognizer: Recognizer, name: str, at_hand: Callable[[], bool])
     detector = make_detector(name)
     if not detector.needs <= recognizer.parts:
         return False
-    if detector.needs_held_out and recognizer.calibration is None:
+    if detector.needs_held_out and not _has_held_out(recognizer, detector):
         return False
     if not detector.learns:
         return True
@@ -130,6 +130,14 @@ def _can_compute(recognizer: Recognizer, name: str, at_hand: Callable[[], bool])
     except UserError:
         return False
     return True
+
+
+def _has_held_out(recognizer: Recognizer, detector: Detector) -> bool:
+    """Return whether the model holds all that the detector needs of held-out images."""
+    try:
+        return recognizer.held_out_outputs(detector) is not None
+    except UserError:
+        return False
 
 
 def _wants_images(recognizer: Recognizer, detector: Detector) -> bool:

@@ -108,22 +108,23 @@ def forget(recognizer: Recognizer, name: str) -> Recognizer:
         recognizer,
         **_with_index(recognizer, knn, state),
         class_names=tuple(n for n in recognizer.class_names if n != name),
-        calibration=_without(recognizer.calibration, gone),
+        calibration=_without(recognizer.calibration, gone, trained=name not in recognizer.enrolled_names),
         gallery=recognizer.gallery.select(keep),
         enrolled_names=tuple(n for n in recognizer.enrolled_names if n != name),
     )
     return recalibrate(known)
 
 
-def _without(held_out: Outputs | None, gone: int) -> Outputs | None:
+def _without(held_out: Outputs | None, gone: int, trained: bool) -> Outputs | None:
     if held_out is None:
         return None
     keep = held_out.labels != gone
     if not bool(keep.any()):
         return None
-    # The logits of the trained head are no longer those of the classes that are left.
     left = held_out.select(keep)
-    return replace(left, labels=_close_gap(left.labels, gone), logits=None, extra={}, head=None)
+    left = replace(left, labels=_close_gap(left.labels, gone))
+    # Without a trained class, the logits of the head are no longer those of the classes that are left.
+    return replace(left, logits=None, extra={}, head=None) if trained else left
 
 
 def _close_gap(labels: torch.Tensor, gone: int) -> torch.Tensor:
