@@ -50,14 +50,24 @@ def count_mixes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counted
 
 
-def test_two_classes_never_fall_below_one_half_and_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def two_classes() -> ImageSet:
     two = IMAGES.select(torch.arange(16))
-    two = ImageSet(two.images, two.labels, ("bar", "disc"))
+    return ImageSet(two.images, two.labels, ("bar", "disc"))
+
+
+def test_two_classes_never_fall_below_one_half_and_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = recipe_of("g-openmax", mix_tries=20)
     counted = count_mixes(monkeypatch)
-    trained = train(two, recipe)
+    monkeypatch.setattr(GOpenMax, "check_images", lambda self, images: None)
+    trained = train(two_classes(), recipe)
     assert trained.steps > 0
     assert len(counted) == -(-10 * 20 // TOGETHER)  # all tries
+
+
+def test_a_limit_that_nothing_can_lie_below_is_refused() -> None:
+    with pytest.raises(UserError, match=r"of 2 classes one always has 0.5 .* --confidence-limit 0.75"):
+        train(two_classes(), recipe_of("g-openmax"))
+    assert train(two_classes(), recipe_of("g-openmax", confidence_limit=0.75)).steps > 0
 
 
 def test_it_stops_as_soon_as_there_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:

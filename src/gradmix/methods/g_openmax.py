@@ -4,9 +4,9 @@ The players and the fine-tuning are those of OSRCI (:mod:`.latent_players`). Bet
 
     z = θ·E(x) + (1 − θ)·E(x′),   θ ~ U(0, 1) per image, x and x′ any two training images
 
-and G(z) is kept if the classifier is not sure of it, max softmax(f) < 0.5. With two classes that is never so,
-with a good autoencoder seldom: after ``mix_tries`` times as many images as are wanted, the least confident
-of those that were rejected fill the rest.
+and G(z) is kept if the classifier is not sure of it, max softmax(f) < 0.5. With a good autoencoder that is
+seldom so: after ``mix_tries`` times as many images as are wanted, the least confident of those that were
+rejected fill the rest. With two classes it never is, and a limit above ½ must be given.
 
 The paper's own version (Ge et al. 2017), with a class-conditional GAN and K + 1 outputs, is
 :mod:`.g_openmax_gan`; the numbers that tables print are of this one.
@@ -47,6 +47,16 @@ class GOpenMax(LatentPlayers):
     detector = "openmax"
     name = "g-openmax"
     settings: GOpenMaxSettings
+
+    def check_images(self, images: ImageSet) -> None:
+        super().check_images(images)
+        classes, limit = len(images.class_names), self.settings.confidence_limit
+        if limit * classes <= 1:
+            raise UserError(
+                f"method {self.name} keeps mixed images of which the classifier is less sure than "
+                f"confidence_limit {limit:g}, and of {classes} classes one always has {1 / classes:.3g} or "
+                f"more; give a higher one: --confidence-limit {(1 + 1 / classes) / 2:.2g}"
+            )
 
     @torch.no_grad()
     def make_unknown(self, images: ImageSet, generator: torch.Generator) -> Tensor:
