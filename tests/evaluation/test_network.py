@@ -81,7 +81,7 @@ def test_features_without_logits_need_training_images(known: ImageSet, unknown: 
 
 
 def test_mistakes_are_named(known: ImageSet, unknown: ImageSet) -> None:
-    with pytest.raises(UserError, match="'knn' learns from training images, and there are none"):
+    with pytest.raises(UserError, match=r"'knn' learns from training images, and there are none.*--train"):
         evaluate_network(make_module(), known, unknown, image_size=SIDE, detectors=["knn"], cache=False)
     turned = tiny_images().only([2, 1, 0])
     with pytest.raises(UserError, match="other classes, or in another order"):

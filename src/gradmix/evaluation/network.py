@@ -66,7 +66,10 @@ def evaluate_network(
     possible = learning_detectors(recognizer) if train is None else []
     missing = next((name for name in detectors if name.partition(":")[0] in possible), None)
     if missing is not None:
-        raise UserError(f"detector '{missing}' learns from training images, and there are none: give some")
+        raise UserError(
+            f"detector '{missing}' learns from training images, and there are none: give some (train=…; "
+            "on the command line --train FOLDER)"
+        )
     names = list(detectors) or applicable_detectors(recognizer, learned)
     result = evaluate_open_set(recognizer, known, unknown, learned, names, cache, severity, groups)
     return NetworkResult(result, recognizer, () if detectors else tuple(possible))
