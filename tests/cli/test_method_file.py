@@ -179,8 +179,11 @@ def test_mistakes_are_one_line(mistake: str, photos: Path, file: Path, refused: 
     assert not Path("run").exists()
 
 
-def test_a_file_that_is_not_there(photos: Path, refused: Callable[..., str]) -> None:
-    assert "no file gone.py" in refused("train", photos, "--method", "gone.py", "--out", "run")
+def test_a_file_that_is_not_there_is_all_that_is_said(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", str(photos), "--method", "gone.py", "--out", "run"]) == 2
+    assert capsys.readouterr().err == "gradmix: no file gone.py to take a method from\n"
 
 
 @pytest.mark.slow

@@ -246,7 +246,7 @@ def _choose_recipe(args: argparse.Namespace) -> tuple[Recipe, tuple[UserBackbone
     if layer is not None and (word is None or not is_code(word)):
         raise UserError("--backbone-layer is of a network of your own: give --backbone FILE.py:FUNCTION")
     if word is None:
-        return load_recipe(args.recipe or _choose_by_images(args), fields), None
+        return (load_recipe(args.recipe, fields) if args.recipe else _choose_by_images(args)), None
     code = (read_user_backbone(word), layer or "") if is_code(word) else None
     name = args.recipe or BACKBONE_RECIPE
     recipe = load_recipe(name, backbone_fields(word, fields, args.recipe is not None))
@@ -263,17 +263,19 @@ def _build_backbone(code: tuple[UserBackbone, str], recipe: Recipe) -> Backbone:
     return code[0].build_encoder(code[1], recipe.views.channels, recipe.views.image_size, seed)
 
 
-def _choose_by_images(args: argparse.Namespace) -> str:
+def _choose_by_images(args: argparse.Namespace) -> Recipe:
     """Return the recipe for images that come without one; say in one line which it is, and why."""
+    from ..recipe import load_recipe
     from ..recipe.choice import choose_recipe
 
     own_images = args.protocol is None and args.source is not None and Path(args.source).exists()
     choice = choose_recipe(args.recipe_fields, own_images)
+    recipe = load_recipe(choice.recipe, args.recipe_fields)  # first: a mistake in the fields comes alone
     if choice.warn:
         warnings.warn(choice.reason, stacklevel=2)
     elif own_images:
         print(f"recipe {choice.recipe}: {choice.reason}", file=sys.stderr)
-    return choice.recipe
+    return recipe
 
 
 def _plan_resume(run: RunFolder, recipe: Recipe, request: dict[str, Any]) -> dict[str, Any]:
