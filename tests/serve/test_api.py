@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import errno
 import json
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -145,6 +146,33 @@ def test_what_another_process_enrolled_is_known(served: Served, model: Path) -> 
     assert client.get("/healthz").json() == {"status": "ok", "classes": 4, "model": 2, "problem": ""}
 
 
+def test_health_tells_the_truth(served: Served, model: Path) -> None:
+    client, whole = served(), model.read_bytes()
+    service: Any = client.service  # type: ignore[attr-defined]
+    assert client.get("/livez").json() == {"status": "ok"}
+    model.write_bytes(whole[:1000])
+    service.live.refresh()
+    for path in ("/readyz", "/healthz"):
+        answer = client.get(path)
+        assert answer.status_code == 200  # it goes on answering, with the model of before
+        assert answer.json()["status"] == "degraded"
+        assert answer.json()["problem"].startswith("model.safetensors is truncated")
+    assert client.get("/livez").status_code == 200
+    model.write_bytes(whole)
+    service.live.refresh()
+    assert client.get("/readyz").json()["status"] == "ok"
+    service.live._thread = threading.Thread()  # one that does not run
+    for path in ("/livez", "/readyz"):
+        answer = client.get(path)
+        assert answer.status_code == 503
+        assert "follows the model file has ended" in answer.json()["status"]
+    service.live._thread = None
+    service.closing = True
+    assert client.get("/livez").status_code == 200
+    answer = client.get("/readyz")
+    assert (answer.status_code, answer.json()["status"]) == (503, "shutting down")
+
+
 def test_limits_are_told(served: Served) -> None:
     client = served(limits=Limits(upload_bytes=5000, images=3, pixels=100, rate=0))
     assert "larger than 5,000 bytes" in refused(client.post("/v1/predict", content=b"x" * 5001), 413)
@@ -221,6 +249,7 @@ def test_metrics(served: Served) -> None:
 def test_openapi_documents_every_endpoint(served: Served) -> None:
     document = served().get("/openapi.json").json()
     paths = {"/v1/predict", "/v1/explain", "/v1/discover", "/v1/enroll", "/v1/forget", "/healthz", "/metrics"}
+    paths |= {"/livez", "/readyz"}
     assert set(document["paths"]) == paths
     for path in ("/v1/predict", "/v1/explain", "/v1/enroll"):
         post = document["paths"][path]["post"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 import shutil
+import sys
 import threading
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from gradmix import files
 from gradmix.errors import UserError
 from gradmix.recognition import model_file, update_model
+from gradmix.serve import live_model
 from gradmix.serve.http import HTTPError
 from gradmix.serve.live_model import LiveModel, predict_batch
 from tests.serve.conftest import TOKEN, server_process, shapes
@@ -61,6 +63,7 @@ def test_a_broken_file_is_not_taken_over(model: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().err == ""
     model.unlink()
     assert not live.refresh()
+    assert live.problem == "model.safetensors is gone"
     model.write_bytes(whole)
     assert live.refresh()
     assert live.problem == ""
@@ -174,3 +177,66 @@ def test_copies_over_the_file_do_not_end_the_server(trained_model: Path, tmp_pat
             time.sleep(0.1)
         else:
             pytest.fail("the last copy was not taken over")
+
+
+def test_a_file_that_could_not_be_read_is_tried_again(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was wrong, a disk or a permission, can be mended without a change of the file."""
+    live = LiveModel(model)
+    update_model(model, lambda known: known.enroll("cross", crosses()))
+    with monkeypatch.context() as patch:
+        patch.setattr(live_model, "load", lambda *_: (_ for _ in ()).throw(OSError("Input/output error")))
+        tries = [live.refresh() for _ in range(5)]
+        assert tries == [False] * 5
+        assert live.problem == "Input/output error"
+    assert any(live.refresh() for _ in range(70))
+    assert live.current.recognizer.class_names == (*CLASSES, "cross")
+    assert live.problem == ""
+    away = model.rename(model.with_name("away"))
+    assert not live.refresh()
+    assert live.problem == "model.safetensors is gone"
+    away.rename(model)  # the very same file
+    assert not live.refresh()
+    assert live.problem == ""
+
+
+@pytest.mark.parametrize("error", [OverflowError("int too large"), RecursionError("deep"), MemoryError()])
+def test_no_file_ends_the_thread_that_follows_it(
+    error: Exception, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A threshold of 10^400 once did: nothing was followed any more, and the server said it was well."""
+    monkeypatch.setattr(live_model, "POLL_SECONDS", 0.01)
+    live, asked = LiveModel(model), threading.Event()
+
+    def fail(*_: object) -> None:
+        asked.set()
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(live_model, "load", fail)
+        patch.setattr(sys, "stderr", None)  # nor does a complaint that nobody can read
+        live.follow()
+        update_model(model, lambda known: known.enroll("cross", crosses()))
+        assert asked.wait(60)
+        while not live.problem:
+            time.sleep(0.01)
+        assert type(error).__name__ in live.problem
+        assert not live.lost_track
+    update_model(model, lambda known: known.enroll("plus", crosses(4)))
+    while "plus" not in live.current.recognizer.class_names:
+        time.sleep(0.01)
+    assert live.problem == ""
+    live.close()
+
+
+def test_a_model_that_cannot_answer_is_not_taken_over(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    live = LiveModel(model)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("shapes do not fit")
+
+    update_model(model, lambda known: known.enroll("cross", crosses()))
+    with monkeypatch.context() as patch:
+        patch.setattr(live_model, "predict_batch", fail)
+        assert not live.refresh()
+    assert "shapes do not fit" in live.problem
+    assert live.current.number == 1

@@ -3,7 +3,8 @@
   gradmix serve runs/photos                        # http://127.0.0.1:7860/
   GRADMIX_TOKEN=… gradmix serve runs/photos --host 0.0.0.0
 
-POST /v1/predict, /v1/explain, /v1/discover, /v1/enroll, /v1/forget; GET /healthz, /metrics, /openapi.json.
+POST /v1/predict, /v1/explain, /v1/discover, /v1/enroll, /v1/forget; GET /livez, /readyz, /metrics,
+/openapi.json.
 Listens on this machine only unless --host says otherwise. Once a token is set, changing the model needs it.
 Needs the extra 'serve'. Ctrl-C finishes what runs, and stops.
 """

@@ -35,6 +35,7 @@ _CHANGE_ERRORS = _ERRORS | {
     401: {"model": schema.Error, "description": "the token is missing or wrong"},
     503: {"model": schema.Error, "description": "too much work at once, or the model cannot be written"},
 }
+_NOT_WELL: dict[int | str, dict[str, Any]] = {503: {"description": "no: the status says why"}}
 _YES, _NO = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
 T = TypeVar("T")
 Format = Literal["json", "png", "html"]
@@ -156,12 +157,28 @@ def make_router(service: ModelService) -> APIRouter:
         change = await get_context(request.scope).deadline.wait(service.forget(name), finish=True)
         return _json(change.to_dict())
 
-    @router.get("/healthz", tags=["server"], response_model=schema.Health)
-    async def healthz() -> Response:
-        """Whether the server answers, and with what."""
-        served = service.live.current
-        about = {"status": "ok", "classes": len(served.recognizer.class_names), "model": served.number}
-        return _json(about | {"problem": service.live.problem})
+    @router.get("/livez", tags=["server"], response_model=schema.Alive, responses=_NOT_WELL)
+    async def livez() -> Response:
+        """Whether this process works; 503 if only a restart would help."""
+        broken = service.broken
+        return _json({"status": broken or "ok"}, 503 if broken else 200)
+
+    @router.get("/readyz", tags=["server"], response_model=schema.Health, responses=_NOT_WELL)
+    @router.get("/healthz", tags=["server"], response_model=schema.Health, responses=_NOT_WELL)
+    async def readyz() -> Response:
+        """Whether images are answered, and with which model; 503 if not.
+
+        `degraded`: they are, but with the model of before, for the file on disk cannot be used (`problem`).
+        """
+        served, problem = service.live.current, service.live.problem
+        unwell = service.broken or ("shutting down" if service.closing else "")
+        about = {
+            "status": unwell or ("degraded" if problem else "ok"),
+            "classes": len(served.recognizer.class_names),
+            "model": served.number,
+            "problem": problem,
+        }
+        return _json(about, 503 if unwell else 200)
 
     @router.get("/metrics", tags=["server"], response_class=Response)
     async def metrics() -> Response:
@@ -214,8 +231,8 @@ async def _decode_body(
     return await context.deadline.wait(work)
 
 
-def _json(content: Any) -> Response:
-    return Response(_to_json(content), media_type="application/json")
+def _json(content: Any, status: int = 200) -> Response:
+    return Response(_to_json(content), status, media_type="application/json")
 
 
 def _to_json(content: Any) -> bytes:

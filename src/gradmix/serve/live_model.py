@@ -14,6 +14,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,13 +25,14 @@ from torch import Tensor
 
 from ..data import UNKNOWN, ImageFormat, ImageSet
 from ..detection import KNN, Predictions, add_bias
-from ..errors import UserError
+from ..errors import UserError, first_line
 from ..recognition import Recognizer, load
-from ..recognition.model_file import identity, model_path, replace_model
+from ..recognition.model_file import Identity, identity, model_path, replace_model
 from ..recognition.model_format import GivenModule
 from .http import HTTPError
 
 POLL_SECONDS = 1.0
+_RARELY = 64  # calls between two tries to load a file that could not be loaded many times
 TOP_CLASSES = 3  # listed per image
 
 
@@ -67,40 +69,59 @@ class LiveModel:
         self._backbone = backbone
         self.file = model_path(path)
         self._changing = threading.Lock()
-        self._stamp = identity(self.file)
-        self.current = Served(self._with_detector(load(self.file, backbone)), 1)
-        self.problem = ""  # why the file on disk could not be loaded
+        self._loaded = self._tried = identity(self.file)
+        self.current = Served(self._check(load(self.file, backbone)), 1)
+        self.problem = ""  # why the file on disk is not the model that is served
+        self._tries = 0  # without success
         self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def change(self, make: Callable[[Recognizer], Recognizer]) -> Recognizer:
         """Replace the model on disk, then in memory, by what ``make`` returns for it."""
         with self._changing:
             try:
                 # The path as given: a model on the Hub must not be changed in the Hub's cache.
-                changed, self._stamp = replace_model(
-                    self._path, lambda known: self._check_usable(make(known)), self._backbone
+                changed, stamp = replace_model(
+                    self._path, lambda known: self._prepare(make(known)), self._backbone
                 )
             except UserError as error:
                 raise self._client_error(error) from error
-            self._swap(changed)
-            self.problem = ""
+            self._swap(self._check(changed), stamp)
         return changed
 
     def refresh(self) -> bool:
-        """Load what another process wrote; return False if nothing is new, or it cannot be read."""
+        """Load what another process wrote; return False if nothing is new, or it cannot be used.
+
+        A file that cannot be used is tried again, first at every call and then ever more rarely, for what
+        was wrong (a permission, a disk) may be mended without a change of the file.
+        """
         with self._changing:
             stamp = identity(self.file)
-            if stamp is None or stamp == self._stamp:
+            if stamp is None:
+                self._note_problem(f"{self.file} is gone")
                 return False
+            if stamp == self._loaded:
+                self.problem = ""
+                return False
+            if stamp == self._tried:
+                self._tries += 1
+                if self._tries & (self._tries - 1) and self._tries % _RARELY:
+                    return False
+            else:
+                self._tries = 0
             # Taken before reading, so that what is written meanwhile is seen the next time.
-            self._stamp = stamp
+            self._tried = stamp
             try:
-                self._swap(load(self.file, self._backbone))
+                found = self._check(load(self.file, self._backbone))
             except (UserError, OSError) as error:
-                self.problem = self._without_folder(str(error))
-                print(f"gradmix: still serving the model of before: {error}", file=sys.stderr, flush=True)
+                self._note_problem(str(error))
                 return False
-            self.problem = ""
+            except Exception as error:  # whatever is in the file, this thread goes on
+                self._note_problem(
+                    f"{self.file} cannot be used ({type(error).__name__}: {first_line(error)})"
+                )
+                return False
+            self._swap(found, stamp)
             return True
 
     def follow(self) -> None:
@@ -108,9 +129,23 @@ class LiveModel:
 
         def poll() -> None:
             while not self._stop.wait(POLL_SECONDS):
-                self.refresh()
+                # A failure to report a problem (stderr may be gone) must not end the thread either.
+                with suppress(Exception):
+                    self.refresh()
 
-        threading.Thread(target=poll, name="follow-model", daemon=True).start()
+        self._thread = threading.Thread(target=poll, name="follow-model", daemon=True)
+        self._thread.start()
+
+    @property
+    def lost_track(self) -> bool:
+        """Return whether the thread that follows the file has ended, though nobody closed this."""
+        return self._thread is not None and not self._thread.is_alive() and not self._stop.is_set()
+
+    def _note_problem(self, problem: str) -> None:
+        text = self._without_folder(problem)
+        if text != self.problem:
+            self.problem = text
+            print(f"gradmix: still serving the model of before: {problem}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         self._stop.set()
@@ -126,15 +161,21 @@ class LiveModel:
         text = text.replace(str(self.file), self.file.name)
         return text.replace(str(folder), folder.name) if len(folder.parts) > 1 else text
 
-    def _swap(self, recognizer: Recognizer) -> None:
-        self.current = Served(self._with_detector(recognizer), self.current.number + 1)
+    def _swap(self, recognizer: Recognizer, stamp: Identity | None) -> None:
+        self.current = Served(recognizer, self.current.number + 1)
+        self._loaded = self._tried = stamp
+        self.problem, self._tries = "", 0
 
-    def _with_detector(self, recognizer: Recognizer) -> Recognizer:
-        return recognizer.with_detector(self._detector) if self._detector else recognizer
+    def _check(self, recognizer: Recognizer) -> Recognizer:
+        """Return the model with this server's detector, after it has answered for a blank image."""
+        known = recognizer.with_detector(self._detector) if self._detector else recognizer
+        wanted = known.image_format
+        predict_batch(known, torch.zeros((1, wanted.channels, wanted.size, wanted.size), dtype=torch.uint8))
+        return known
 
-    def _check_usable(self, recognizer: Recognizer) -> Recognizer:
-        """Return the model, or raise before it is written if it cannot use this server's detector."""
-        self._with_detector(recognizer)
+    def _prepare(self, recognizer: Recognizer) -> Recognizer:
+        """Return the model to be written, or raise if this server could not use it."""
+        self._check(recognizer)
         return recognizer
 
 

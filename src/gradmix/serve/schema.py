@@ -122,9 +122,14 @@ class Taught(BaseModel):
     note: str | None = Field(None, description="one line, if the model now rejects nothing")
 
 
+class Alive(BaseModel):
+    model_config = _example({"status": "ok"})
+    status: str = Field(description="ok, or what is broken")
+
+
 class Health(BaseModel):
     model_config = _example({"status": "ok", "classes": 6, "model": 1, "problem": ""})
-    status: str
+    status: str = Field(description="ok, degraded (see problem), or why nothing is answered")
     classes: int
     model: int
     problem: str = Field(description="why a changed model file was not taken over, if so")

@@ -122,6 +122,7 @@ class ModelService:
         self.token = AccessToken(token)
         self.metrics = Metrics()
         self.live = LiveModel(model, detector, backbone)
+        self.closing = False
         self._batcher = Batcher(
             self._predict_batch,
             default_workers(),
@@ -135,6 +136,15 @@ class ModelService:
         self.metrics.watch(
             lambda: self._batcher.waiting, lambda: len(self.live.current.recognizer.class_names)
         )
+
+    @property
+    def broken(self) -> str:
+        """Return what only a restart of the process would mend, or an empty text."""
+        if not self._batcher.works or not self._decoders.works:
+            return "a thread that decodes or predicts has ended"
+        if self.live.lost_track:
+            return "the thread that follows the model file has ended"
+        return ""
 
     def new_context(self, client: str) -> RequestContext:
         """Return the context of a request that has arrived now."""
@@ -192,6 +202,7 @@ class ModelService:
 
     def close(self) -> None:
         """Finish the queued work, then end all threads."""
+        self.closing = True
         self.live.close()
         self._decoders.close()
         self._helpers.shutdown(wait=True)

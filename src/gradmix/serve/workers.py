@@ -81,6 +81,11 @@ class _ThreadPool:
         for thread in self._threads:
             thread.start()
 
+    @property
+    def works(self) -> bool:
+        """Return whether all threads run, or were ended on purpose."""
+        return self._closed or all(thread.is_alive() for thread in self._threads)
+
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise HTTPError(503, "the server is shutting down", retry_after=5)
