@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
 
 from gradmix.attribution import aggregate, gradcam_map, layercam_map
-from gradmix.attribution.cam import MAP_NORMALIZATIONS
+from gradmix.attribution.cam import MAP_NORMALIZATIONS, SIGNS, turn_towards
 from gradmix.errors import UserError
 from tests.reference import cam as reference
 
@@ -31,6 +33,18 @@ def test_layercam_ignores_what_lowers_the_target_and_gradcam_does_not() -> None:
     gradient = torch.tensor([1.0, -1.0]).view(1, 2, 1, 1)
     assert layercam_map(activation, gradient).item() == 3
     assert gradcam_map(activation, gradient).item() == 1
+
+
+def test_the_two_signs_of_a_loss_by_hand() -> None:
+    """A linear classifier on two pixels: the left one speaks for the true class, the right one against it."""
+    activation = torch.tensor([2.0, 3.0]).view(1, 1, 1, 2).requires_grad_()
+    weight = torch.tensor([[1.0, -1.0], [-1.0, 1.0]])  # class 0 sees left − right, class 1 the opposite
+    logits = activation.flatten(1) @ weight.T  # (−1, 1): p = softmax, and ∂L/∂A = Wᵀ(p − y)
+    torch.nn.functional.cross_entropy(logits, torch.tensor([0])).backward()
+    p1 = 1 / (1 + math.exp(-2))
+    found = {sign: layercam_map(activation.detach(), turn_towards(activation.grad, sign)) for sign in SIGNS}
+    torch.testing.assert_close(found["printed"], torch.tensor([[[0.0, 3 * 2 * p1]]]))
+    torch.testing.assert_close(found["evidence"], torch.tensor([[[2 * 2 * p1, 0.0]]]))
 
 
 @pytest.mark.parametrize("map_of", [layercam_map, gradcam_map])

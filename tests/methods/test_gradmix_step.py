@@ -52,10 +52,15 @@ PLAIN = [
     replace(BASE, locate="window", supcon_denominator="all"),
     replace(BASE, mixer="cutmix", alpha=0.7, patch="crop"),
 ]
+EVIDENCE = [
+    replace(BASE, attribution_sign="evidence", pairing=p, target=t)
+    for p, t in product(("cross", "symmetric"), ("objective", "ssl", "similarity"))
+]
 
 
 def label(s: GradMixSettings) -> str:
-    return f"{s.mixer}-{s.pairing}-{s.target}-{len(s.layers)}-{s.mix_weight}-{s.gamma_per}-{s.theta}-{s.lam}"
+    words = (s.mixer, s.pairing, s.target, len(s.layers), s.mix_weight, s.gamma_per, s.theta, s.lam)
+    return "-".join(map(str, (*words, s.attribution_sign)))
 
 
 def small_network(dtype: torch.dtype = torch.float64, seed: int = 0) -> Network:
@@ -115,7 +120,7 @@ def in_the_fast_run(settings: GradMixSettings) -> bool:
     "settings",
     [
         pytest.param(s, marks=[] if in_the_fast_run(s) else [pytest.mark.slow], id=label(s))
-        for s in (*GRADMIX, *OTHERS, *PLAIN)
+        for s in (*GRADMIX, *OTHERS, *PLAIN, *EVIDENCE)
     ],
 )
 def test_the_gradient_is_that_of_the_naive_sum(settings: GradMixSettings) -> None:
@@ -135,6 +140,17 @@ def test_the_gradient_is_that_of_the_naive_sum(settings: GradMixSettings) -> Non
         assert not value.requires_grad
     torch.testing.assert_close(gradients(quick), gradients(naive), rtol=1e-9, atol=1e-11)
     torch.testing.assert_close(buffers(quick), buffers(naive), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("target", ["objective", "ssl", "similarity"])
+def test_the_two_signs_look_at_different_places_unless_it_is_a_similarity(target: str) -> None:
+    found = {}
+    for sign in ("printed", "evidence"):
+        method = GradMixMethod(small_network(), replace(BASE, target=target, attribution_sign=sign))
+        maps = spied(method)
+        method.step(some_views(), torch.Generator().manual_seed(5))
+        found[sign] = maps[0]
+    assert torch.equal(found["printed"], found["evidence"]) == (target == "similarity")
 
 
 @pytest.mark.parametrize("pairing", ["cross", "symmetric"])
@@ -256,6 +272,7 @@ def test_a_batch_of_one_has_no_partner() -> None:
         ("mix_weight", "aera", "did you mean 'area'"),
         ("target", "objectiv", "did you mean 'objective'"),
         ("attribution", "layerkam", "did you mean 'layercam'"),
+        ("attribution_sign", "evidense", "did you mean 'evidence'"),
         ("supcon_denominator", "al", "did you mean 'all'"),
         ("map_normalize", "perlayer", "did you mean 'per_layer'"),
         ("locate", "peek", "did you mean 'peak'"),

@@ -24,7 +24,11 @@ THREE = ("conv3_2", "conv4_2", "conv5_2")
 ARMS = [
     replace(BASE, mixer=mixer, mix_weight=weight)
     for mixer, weight in product(("gradmix", "cutmix", "mixup"), ("area", "complement"))
-] + [replace(BASE, mixer="none"), replace(BASE, layers=THREE, gamma_per="batch", locate="window")]
+] + [
+    replace(BASE, mixer="none"),
+    replace(BASE, layers=THREE, gamma_per="batch", locate="window"),
+    replace(BASE, attribution_sign="evidence"),
+]
 
 
 def small_network(dtype: torch.dtype = torch.float64) -> Network:
@@ -71,7 +75,9 @@ class Spy(Mixer):
         return self.mixer.apply(images, partners, maps, draws)
 
 
-@pytest.mark.parametrize("settings", ARMS, ids=lambda s: f"{s.mixer}-{s.mix_weight}-{len(s.layers)}")
+@pytest.mark.parametrize(
+    "settings", ARMS, ids=lambda s: f"{s.mixer}-{s.mix_weight}-{len(s.layers)}-{s.attribution_sign}"
+)
 def test_four_steps_equal_the_pseudo_code(settings: MoCoSettings) -> None:
     """Losses, gradients, maps, key network, queue: step by step, and around the end of the queue."""
     quick, slow = small_network(), small_network()

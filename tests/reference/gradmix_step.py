@@ -46,6 +46,8 @@ def naive_step(
             own = None
             if mixer.needs_maps:
                 gradients = torch.autograd.grad(target, activations, retain_graph=True)
+                if settings.attribution_sign == "evidence" and settings.target != "similarity":
+                    gradients = [-g for g in gradients]
                 own = _layercam(activations, gradients, view)
                 maps.append(own)
             partners = view[derangement(len(view), generator)]

@@ -39,6 +39,8 @@ class NaiveMoCo:
             maps = None
             if mixer.needs_maps:
                 gradients = torch.autograd.grad(clean, activations, retain_graph=True)
+                if s.attribution_sign == "evidence":
+                    gradients = [-g for g in gradients]
                 maps = _layercam(activations, gradients, views.v1)
                 self.maps.append(maps)
             mixed = mixer(views.v1, views.v1[derangement(len(z), generator)], maps, generator)

@@ -32,7 +32,7 @@ STEPS: dict[str, dict[str, Any]] = {
     "cross": {"layers": "conv3_2,conv4_2"},
     "cross, per layer, window, crop": {"map_normalize": "per_layer", "locate": "window", "patch": "crop"},
     "cross, one gamma, complement": {"gamma_per": "batch", "mix_weight": "complement", "projection": "mlp"},
-    "ssl": {"target": "ssl", "attribution": "gradcam"},
+    "ssl": {"target": "ssl", "attribution": "gradcam", "attribution_sign": "evidence"},
     "similarity": {"target": "similarity"},
     "symmetric": {"pairing": "symmetric"},
     "no mixer": {"mixer": "none"},

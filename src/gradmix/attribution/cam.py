@@ -10,6 +10,7 @@ from torch import Tensor
 from ..errors import choose
 
 MAP_NORMALIZATIONS = ("none", "per_layer", "per_image")
+SIGNS = ("printed", "evidence")
 
 
 def layercam_map(activation: Tensor, gradient: Tensor) -> Tensor:
@@ -20,6 +21,19 @@ def layercam_map(activation: Tensor, gradient: Tensor) -> Tensor:
 def gradcam_map(activation: Tensor, gradient: Tensor) -> Tensor:
     """Return M = ReLU( Σ_k α_k A^k ), α_k the mean of ∂L/∂A^k: (N, h, w). Selvaraju et al. 2017."""
     return torch.einsum("nk,nkhw->nhw", gradient.mean((2, 3)), activation).relu()
+
+
+def turn_towards(gradient: Tensor, sign: str) -> Tensor:
+    """Return the gradient of a loss as the maps take it: ``printed`` as it is, ``evidence`` turned round.
+
+    ReLU(∂L/∂A) ⊙ A is where more activation raises the loss; ReLU(−∂L/∂A) ⊙ A where it lowers it, that is,
+    what speaks for the answer.
+
+    >>> activation, gradient = torch.tensor([[[[3.0, 2.0]]]]), torch.tensor([[[[1.0, -1.0]]]])
+    >>> layercam_map(activation, turn_towards(gradient, "evidence"))
+    tensor([[[0., 2.]]])
+    """
+    return gradient if sign == "printed" else -gradient
 
 
 MAPS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"layercam": layercam_map, "gradcam": gradcam_map}

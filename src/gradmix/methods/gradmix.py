@@ -61,6 +61,10 @@ class GradMixMethod(MixingMethod):
         # Without the self-supervised term there is nothing that a mixed view could be paired in.
         return self.settings.make_mixer() if self.settings.lam else None
 
+    def _sign_of_maps(self) -> str:
+        # A similarity is no loss: its gradient points to the evidence already.
+        return "printed" if self.settings.target == "similarity" else super()._sign_of_maps()
+
     def passes(self, stage: Stage) -> float:
         """Return three for each view: two clean ones, and one or two that are mixed."""
         mixed = 0 if self.mixer is None else 1 if self.settings.pairing == "cross" else 2

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..attribution import Capture, aggregate
-from ..attribution.cam import MAP_NORMALIZATIONS, MAPS
+from ..attribution.cam import MAP_NORMALIZATIONS, MAPS, SIGNS, turn_towards
 from ..errors import UserError, choose
 from ..mixing import MIXERS, CutMix, GradMix, Mixed, Mixer, Mixup, derangement
 from ..models import Network
@@ -34,6 +34,7 @@ class MixingSettings:
     locate: str = "peak"  # peak: center the patch on the map's maximum; window: cover the largest sum
     patch: str = "resize"  # resize: the whole partner, shrunk; crop: the partner's own pixels there
     attribution: str = "layercam"  # layercam or gradcam
+    attribution_sign: str = "printed"  # of the loss's gradient: printed, ReLU(∂L/∂A) ⊙ A; evidence, −∂L/∂A
     layers: tuple[str, ...] = ("conv5_2",)  # of the encoder, whose maps are added up
     map_normalize: str = "none"  # none (raw sum, paper), per_layer, per_image
 
@@ -41,6 +42,7 @@ class MixingSettings:
         choose("mixer", self.mixer, (*MIXERS, "none"))
         choose("mix_weight", self.mix_weight, ("area", "complement"))
         choose("attribution", self.attribution, MAPS)
+        choose("attribution_sign", self.attribution_sign, SIGNS)
         choose("map_normalize", self.map_normalize, MAP_NORMALIZATIONS)
         self.make_mixer()
 
@@ -87,11 +89,19 @@ class MixingMethod(Method):
     ) -> Tensor:
         """Return the maps (n, H, W); ``gradients`` are ``scale`` times those of what the maps explain."""
         make, factor = MAPS[self.settings.attribution], scale * self.gradient_factor
-        layers = [make(a.detach().float(), g.float()) for a, g in zip(activations, gradients, strict=True)]
+        sign = self._sign_of_maps()
+        layers = [
+            make(a.detach().float(), turn_towards(g.float(), sign))
+            for a, g in zip(activations, gradients, strict=True)
+        ]
         if factor != 1:  # a map is proportional to the gradient
             layers = [layer / factor for layer in layers]
         size = (view.shape[2], view.shape[3])
         return aggregate(layers, size, self.settings.map_normalize, self.largest)
+
+    def _sign_of_maps(self) -> str:
+        """Return the sign with which the maps take the gradient of what they explain."""
+        return self.settings.attribution_sign
 
     @torch.no_grad()
     def _mix(self, view: Tensor, mixer: Mixer, maps: Tensor | None, generator: torch.Generator) -> Mixed:
