@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -51,7 +52,8 @@ def test_dry_run_trains_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*words, "--dry-run", "--out", "out"]) == 0
     out = capsys.readouterr().out
     assert "36 trials to do, 30 trainings, 120 steps in all" in out
-    assert out.count("GradMix") == 15  # CIFAR+50 shares its trainings with CIFAR+10
+    assert out.count("GradMix") == 5  # CIFAR+50 shares its trainings with CIFAR+10
+    assert out.count("0,1,2") == 10
     assert "other than in the paper: encoder: resnet18 → resnet8_16" in out
     assert not Path("out").exists()
 
@@ -116,6 +118,32 @@ def test_the_sheet_of_corruptions_takes_frost_from_the_data_folder(
 
 
 @pytest.mark.slow
+def test_finished_trials_are_taken_from_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUICK, "--out", "first"]) == 0
+    shutil.rmtree("first/trainings")
+    capsys.readouterr()
+    assert main([*QUICK, "--out", "second", "--reuse", "first"]) == 0
+    said = capsys.readouterr().err
+    assert "1 trials taken from first" in said
+    assert "all done before; nothing to train" in said
+    assert not Path("second/trainings").exists()
+    name = "table2-smoke/trials/mnist.ce.0.json"
+    assert Path("second", name).read_bytes() == Path("first", name).read_bytes()
+    assert main([*QUICK, "--out", "third", "--reuse", "first", "--lr", "0.5"]) == 0  # of another key
+    assert "0 trials taken from first" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--reuse", "nowhere"], "no results of table2-smoke in nowhere"),
+        (["--reuse", "nowhere", "--force"], "--force does again what is done"),
+    ],
+)
+def test_what_cannot_be_reused_is_said(more: list[str], said: str, refused: Callable[..., str]) -> None:
+    assert said in refused(*QUICK, *more)
+
+
 def test_dry_run_estimates_the_time(capsys: pytest.CaptureFixture[str]) -> None:
     words = [*QUICK, "--dry-run", "--epochs", "1000", "--max-steps", "500"]
     assert main(words) == 0

@@ -29,9 +29,9 @@ from .conftest import write_trial
         ("fig-ssl", {}, "linear probe: standard → fast"),
         ("table6", {}, "linear probe: standard → fast"),
         ("fig-ssl", {}, "queue_size: 4096 → 1024"),
-        ("table2", {"overrides": {"attention_init": "w.pth"}}, "attention_size: 224 → 112"),
+        ("table2", {"overrides": {"attention_init": "random"}}, "attention_size: 224 → 112"),
         ("table4", {"methods": ["ce"]}, "rows left out: ARPL, ARPL-CS, MEDAF, GradMix"),
-        ("table2", {"methods": ["ce"]}, "encoder: resnet18 → resnet8_16"),
+        ("table2", {"methods": ["ce"]}, "encoder: resnet18 → conv7_32"),
     ],
 )
 def test_all_that_is_cut_is_said(name: str, choices: dict[str, object], said: str) -> None:
@@ -47,7 +47,7 @@ def test_what_is_not_cut_is_not_said() -> None:
 def test_what_an_own_row_sets_hides_no_cut() -> None:
     own = Arm("small", "Small batches", {"batch_size": 32}, code="1")
     plan = make_plan(get_experiment("table2"), PRESETS["cpu"], methods=["gradmix"], own=[own])
-    assert "batch_size: 256 → 64" in plan.deviations
+    assert "batch_size: 256 → 128" in plan.deviations
 
 
 def result_of(tmp_path: Path, **asked_last: object) -> ExperimentResult:

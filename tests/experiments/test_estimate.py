@@ -7,10 +7,11 @@ import pytest
 from gradmix.experiments import PRESETS, get_experiment
 from gradmix.experiments.engine import estimate
 from gradmix.experiments.engine.estimate import (
+    Duration,
     Workload,
-    estimate_seconds,
+    estimate_durations,
     get_step_kind,
-    measure_seconds_per_step,
+    measure_step,
 )
 from gradmix.experiments.engine.plan import make_plan
 from gradmix.experiments.images import GeneratedImages
@@ -32,22 +33,24 @@ def test_arms_that_cost_the_same_are_of_one_kind() -> None:
 def test_a_kind_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     timed = []
 
-    def one_second(recipe: Recipe, images: object) -> float:
+    def one_second(recipe: Recipe, images: object) -> Duration:
         timed.append(recipe)
-        return 1.0
+        return Duration(1.0, 2.0)
 
-    monkeypatch.setattr(estimate, "measure_seconds_per_step", one_second)
+    monkeypatch.setattr(estimate, "measure_step", one_second)
     found = GeneratedImages().load_trial_data(get_experiment("table2").benches[2].data, 0, 16, 3).train
     weak, strong = recipes("mixup-0.2", "mixup-1.0")
     work = {"a": Workload(weak, 10, found), "b": Workload(strong, 20, found)}
-    assert estimate_seconds(work) == {"a": 10.0, "b": 20.0}
+    assert estimate_durations(work) == {"a": Duration(10.0, 20.0), "b": Duration(20.0, 40.0)}
     assert len(timed) == 1
 
 
 def test_a_step_takes_some_time() -> None:
     found = GeneratedImages().load_trial_data(get_experiment("table2").benches[2].data, 0, 16, 3).train
     [recipe] = recipes("none")
-    assert 0 < measure_seconds_per_step(recipe, found) < 60
+    took = measure_step(recipe, found)
+    assert 0 < took.seconds < 60
+    assert took.core_seconds > 0
 
 
 def test_what_is_prepared_between_stages_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,4 +60,4 @@ def test_what_is_prepared_between_stages_is_not_waited_for(monkeypatch: pytest.M
     views = recipe.views
     data = GeneratedImages().load_trial_data(plan.trials[0].data, 0, views.image_size, views.channels)
     monkeypatch.setattr(METHODS["osrci"], "make_unknown", lambda *_: pytest.fail("it is made"))
-    assert measure_seconds_per_step(recipe, data.train) > 0
+    assert measure_step(recipe, data.train).seconds > 0

@@ -54,7 +54,7 @@ def test_what_changes_a_training_and_what_only_its_test() -> None:
     assert with_field(lr=0.5) == (False, False)
     assert with_field(gamma_max=0.4) == (False, False)
     assert with_field(k=5) == (True, False)
-    assert with_field(score_normalize="none") == (True, False)
+    assert with_field(score_normalize="sum") == (True, False)
     for field, value in (("openmax_tail", 5), ("openmax_alpha", 2), ("openmax_distance", "cosine")):
         assert with_field(**{field: value})[0]
     assert with_field(openmax_variant="neal", score_temperature=2.0)[0]
@@ -75,9 +75,12 @@ def test_on_a_cpu_tinyimagenet_keeps_split_0() -> None:
 
 def test_cuts_are_told() -> None:
     cuts = plan("table2").deviations
-    assert "encoder: resnet18 → resnet8_16" in cuts
+    assert "encoder: resnet18 → conv7_32" in cuts
     assert "trials: 5 → 3" in cuts
-    assert "image_size: 64 → 24 (TinyImageNet)" in cuts
+    assert "image_size: 64 → 32 (TinyImageNet)" in cuts
+    assert any(cut.startswith("length: as printed → ") for cut in cuts)
+    assert not any(cut.startswith(("epochs", "max_steps")) for cut in cuts)
+    assert any(cut.startswith("max_steps: all → 7") for cut in plan("table2", max_steps=7).deviations)
     assert plan("table2", "paper").deviations == ()
     assert plan("table2", "paper", overrides={"batch_size": "64"}).deviations == ("batch_size: 256 → 64",)
     assert "max_steps: all → 2" in plan("table2", "paper", max_steps=2).deviations
@@ -92,10 +95,9 @@ def test_two_steps_have_a_folder_of_their_own() -> None:
 
 def test_a_training_cut_short_is_not_taken_for_a_whole_one() -> None:
     """It keeps no snapshots and a small index; by its recipe alone it could be the preset's own."""
-    whole, cut = (
-        plan("table2", protocols=["cifar10"], methods=["gradmix"], trials=[0], max_steps=steps).trials[0]
-        for steps in (None, 2000)
-    )
+    chosen = {"protocols": ["cifar10"], "methods": ["gradmix"], "trials": [0]}
+    whole = plan("table2", **chosen).trials[0]
+    cut = plan("table2", **chosen, max_steps=whole.recipe.training.max_steps).trials[0]
     assert whole.recipe == cut.recipe
     assert whole.training != cut.training
 
@@ -112,7 +114,7 @@ def test_other_splits_have_a_folder_of_their_own() -> None:
     ("choices", "layers"),
     [
         ({}, ("conv3_2", "conv4_2")),
-        ({"encoder": "conv7_16"}, ("conv3_2", "conv4_2")),
+        ({"encoder": "resnet8_16"}, ("conv3_2", "conv4_2")),
         ({"encoder": "resnet18"}, ("conv4_2", "conv5_2")),
         ({"encoder": "resnet10_16"}, ("conv4_2", "conv5_2")),
         ({"layers": "conv5_2"}, ("conv4_2",)),
@@ -155,7 +157,7 @@ def test_images_are_shared_by_rows_that_see_them_alike() -> None:
         ({"overrides": {"lr": "fast"}}, "lr must be a number"),
         ({"trials": [7]}, "no trial 7"),
         ({"family": "arpl"}, "no family of splits 'arpl'"),
-        ({"overrides": {"layers": "conv2_2"}}, "nothing takes the place of conv2 in resnet8_16"),
+        ({"overrides": {"layers": "conv2_2"}}, "nothing takes the place of conv2 in conv7_32"),
     ],
 )
 def test_mistakes_name_the_way_out(choices: dict[str, object], complaint: str) -> None:

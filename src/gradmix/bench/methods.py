@@ -22,7 +22,7 @@ from .step import StepSettings
 
 REFERENCE = "ce"
 _COSTLIEST: dict[str, dict[str, object]] = {"arpl-cs": {"confuse_every": 1}}  # of steps that differ
-_STEPS = 1000  # of the training of which one step is timed; stages divide it
+STEPS = 1000  # of the training of which one step is timed; stages divide it
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,15 @@ class StageStep:
     """Whole training steps of one stage of a method, on one batch."""
 
     def __init__(self, recipe: Recipe, batch: ImageSet, number: int | None = None) -> None:
-        """``number`` is the stage's; None: that of the stage that has most of the steps."""
+        """``number`` is the stage's; None: that of the stage that has most of the steps.
+
+        ``size``, to be set: the side of the views, if it is not the recipe's.
+        """
+        self.size: int | None = None
         device = pick_device(recipe.training.device)
         self.normalizer = fit_normalizer(batch, recipe)
         self.method = build_method(recipe, batch.class_names, self.normalizer, device)
-        self.stages = plan_stages(self.method, recipe, _STEPS)
+        self.stages = plan_stages(self.method, recipe, STEPS)
         if number is None:
             number = max(range(len(self.stages)), key=lambda i: self.stages[i].stage.share)
         self.planned = self.stages[number]
@@ -54,8 +58,11 @@ class StageStep:
 
     def __call__(self) -> None:
         generator = generator_for(0, "step", self.step)
-        views = [channels_last(self.augment(self.images, generator)) for _ in range(self.method.view_count)]
-        now = Progress(self.step, _STEPS, self.step, self.planned.stage.name)
+        views = [
+            channels_last(self.augment(self.images, generator, self.size))
+            for _ in range(self.method.view_count)
+        ]
+        now = Progress(self.step, STEPS, self.step, self.planned.stage.name)
         self.optimizer.zero_grad()
         self.method.step(Views(views[0], views[-1], self.labels, now), generator)
         self.optimizer.step()

@@ -55,6 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("reproduce"), metavar="DIR", help="folder (default reproduce)"
     )
+    parser.add_argument(
+        "--reuse",
+        type=Path,
+        metavar="DIR",
+        help="take finished trials from the results in DIR (an earlier --out)",
+    )
     parser.add_argument("--data-root", metavar="DIR", help="where data sets are (default: $GRADMIX_DATA)")
 
 
@@ -68,6 +74,8 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("which experiment? gradmix reproduce --list names them")
     choose("experiment", args.experiment, EXPERIMENTS)
     runner = _make_runner(args)
+    if args.force and args.reuse is not None:
+        raise UserError("--force does again what is done, --reuse takes it from elsewhere: give one of them")
     if args.dry_run:
         _print_plan(runner, args.skip_missing)
         return 0
@@ -77,6 +85,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.helper:
         return _run_as_helper(runner, args.skip_missing)
+    if args.reuse is not None:
+        print(f"{runner.take_over(args.reuse)} trials taken from {args.reuse}", file=sys.stderr)
     if args.force:
         runner.forget(args.skip_missing)
         runner = replace(runner, again=False)
@@ -189,17 +199,23 @@ def _print_plan(runner: Runner, skip_missing: bool) -> None:
 
     from ..experiments.engine.estimate import format_duration
     from ..experiments.engine.run import describe
+    from ..experiments.engine.survey import summarize_work
     from ..progress import print_table
 
     found = runner.look(skip_missing)
-    first = found.plan.trainings()
-    table = Table("training", "data", "row", "trial", "steps", "time here", box=None)
-    for key, work in found.work.items():
-        trial = first[key]
-        took = format_duration(found.seconds[key]) if found.seconds else "seconds"
-        names = (Text(trial.bench.label), Text(trial.arm.label))
-        table.add_row(key, *names, str(trial.number), f"{work.steps:,}", took)
+    table = Table("data", "row", "trials", "TFLOP", "steps", "time here", "core-minutes", box=None)
+    for row in summarize_work(found):
+        trials = ",".join(map(str, row.trials))
+        took, cores = (
+            ("seconds", "")
+            if row.each is None
+            else (format_duration(row.each.seconds), f"{row.each.core_seconds / 60:.1f}")
+        )
+        flop = "" if row.operations is None else f"{row.operations / 1e12:.2f}"
+        table.add_row(Text(row.bench), Text(row.arm), trials, flop, f"{row.steps:,}", took, cores)
     print_table(table)
+    if found.durations:
+        print("TFLOP, steps, time and core-minutes are those of one training")
     print(describe(found, runner.jobs))
     for bench, why in found.plan.left_out.items():
         print(f"  without data, left out: {bench} ({why})")

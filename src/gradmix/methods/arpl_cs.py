@@ -92,6 +92,11 @@ class ARPLCS(ARPL):
         """Return those of a confusing step: three for known images, and for made ones twice three."""
         return 9.0
 
+    @property
+    def period(self) -> int:
+        """Return every how many steps one is confusing; 0 stands for every second epoch."""
+        return self.settings.confuse_every or 2
+
     def losses(self, views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         if not self.is_confusing(views.progress):
             return super().losses(views, generator)

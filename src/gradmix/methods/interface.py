@@ -155,6 +155,11 @@ class Method(nn.Module):
         """
         return 3.0 * self.view_count
 
+    @property
+    def period(self) -> int:
+        """After how many steps the same kinds of steps come again, for what counts the work of a step."""
+        return 1
+
     def begin(self, stage: Stage, images: ImageSet, generator: torch.Generator) -> None:
         """Do what is to be done before the first step of a stage.
 

@@ -33,6 +33,11 @@ def deviations_from_paper(
     said = ["the images are generated: nothing here says anything about the method"] * preset.generated
     if preset.name != "paper" or fields:
         said += _recipe_deviations(declared, coverage, preset, fields)
+    if preset.operations is not None:
+        said.append(
+            f"length: as printed → {preset.operations / 1e12:g} TFLOP for every training, and the steps that "
+            "they hold"
+        )
     said += _describe_fewer_tests(declared.measure, preset, test_per_class)
     said += _describe_left_out(declared, coverage)
     said += [
@@ -57,7 +62,7 @@ def _recipe_deviations(
     user's own come last, for what they set themselves is no deviation.
     """
     found: dict[str, list[str]] = {}
-    asked: set[str] = set()
+    asked: set[str] = set() if preset.operations is None else {"epochs", "max_steps"} - fields.keys()
     declared = [arm for arm in coverage.arms if not arm.is_own]
     for arm in (*reversed(declared), *(arm for arm in coverage.arms if arm.is_own)):
         has: set[str] = set()

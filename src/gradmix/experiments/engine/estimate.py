@@ -26,6 +26,9 @@ _COSTLY = (
     "pairing",
     "target",
     "image_size",
+    "start_size",
+    "grow_after",
+    "grow_until",
     "channels",
     "encoder",
     "stem",
@@ -54,30 +57,49 @@ def get_step_kind(recipe: Recipe) -> tuple[tuple[str, Any], ...]:
     )
 
 
-def measure_seconds_per_step(recipe: Recipe, images: ImageSet) -> float:
-    """Time one training step: the second and third of three, on a few of the ``images``."""
+@dataclass(frozen=True)
+class Duration:
+    """Seconds on the clock, and of processor time on all cores, which other programs change less."""
+
+    seconds: float
+    core_seconds: float
+
+    def times(self, count: float) -> Duration:
+        return Duration(self.seconds * count, self.core_seconds * count)
+
+
+def measure_step(recipe: Recipe, images: ImageSet) -> Duration:
+    """Time one training step: the second and third of three, on a few of the ``images``.
+
+    Where views grow, the mean over their sizes.
+    """
     batch = recipe.training.batch_size
     timed = batch if recipe.model.encoder.startswith(("resnet8", "resnet10")) else min(batch, _BATCH_OF_LARGE)
     timed = min(timed, len(images))
     step = StageStep(recipe, images.select(torch.arange(timed)))
-    step()
-    started = time.perf_counter()
-    step()
-    step()
-    return (time.perf_counter() - started) / 2 * min(batch, len(images)) / timed
+    seconds = core_seconds = 0.0
+    for size, share in step.planned.views.sizes().items():
+        step.size = size
+        step()
+        started, used = time.perf_counter(), time.process_time()
+        step()
+        step()
+        seconds += share * (time.perf_counter() - started) / 2
+        core_seconds += share * (time.process_time() - used) / 2
+    return Duration(seconds, core_seconds).times(min(batch, len(images)) / timed)
 
 
-def estimate_seconds(work: Mapping[str, Workload], advance: Any = None) -> dict[str, float]:
-    """Estimate the seconds of each training, by key; trainings of one kind are timed once."""
-    per_step: dict[tuple[tuple[str, Any], ...], float] = {}
+def estimate_durations(work: Mapping[str, Workload], advance: Any = None) -> dict[str, Duration]:
+    """Estimate how long each training takes, by key; trainings of one kind are timed once."""
+    per_step: dict[tuple[tuple[str, Any], ...], Duration] = {}
     found = {}
     for key, one in work.items():
         kind = get_step_kind(one.recipe)
         if kind not in per_step:
-            per_step[kind] = measure_seconds_per_step(one.recipe, one.sample)
+            per_step[kind] = measure_step(one.recipe, one.sample)
         if advance:
             advance()
-        found[key] = per_step[kind] * one.steps
+        found[key] = per_step[kind].times(one.steps)
     return found
 
 

@@ -15,6 +15,7 @@ from ...training import Recipe
 from ..declaration import Arm, Bench, Data, Experiment
 from ..images import describe_training_images, get_trial_split
 from ..measures import MEASURES
+from .arithmetic import limit_by_arithmetic
 from .deviations import Coverage, choose_data, deviations_from_paper
 from .presets import Preset
 from .recipes import build_recipe, check_overrides, digest, make_training_key
@@ -137,8 +138,8 @@ def make_plan(
         fields = _WHEN_CUT_SHORT | fields | {"max_steps": max_steps}
     made = tuple(
         _make_trial(experiment, bench, arm, number, preset, family, fields, max_steps)
+        for number in numbers  # first: a table of one trial is whole before the next begins
         for bench in benches
-        for number in numbers
         for arm in arms
         if _has_needed_field(arm, preset, fields, asked=arm.name in methods)
     )
@@ -164,6 +165,8 @@ def _make_trial(
 ) -> Trial:
     data = choose_data(bench, preset)
     recipe = build_recipe(experiment, bench, arm, preset, number, fields)
+    if preset.operations is not None:
+        recipe = limit_by_arithmetic(recipe, preset.operations)
     MEASURES[experiment.measure].check(recipe)  # now, not after hours of training
     if recipe.detection.knn_index != "exact":
         import_faiss()  # likewise

@@ -15,6 +15,7 @@ from ...errors import UserError, choose
 from ...methods import METHODS
 from ...models import ENCODERS
 from ...recipe import Recipe, field_names, load_recipe, make_recipe, read_recipe_values, recipe_names
+from ...views import ViewSettings
 from ..declaration import Arm, Bench, Experiment
 from .presets import Preset
 
@@ -47,6 +48,7 @@ _FIRST_FIELDS = {
 }
 # What changes no number at all: with another device or another pace of logging it is the same setting.
 NOT_OF_RESULTS = ("device", "log_every", "checkpoint_minutes")
+UNLIMITED_EPOCHS = 10**6  # of a recipe that leaves the number of steps to a budget of arithmetic
 _OF_THE_IMAGES = ("image_size", "channels", "flip")
 _STAGES_OF_THE_PAPER = 4  # of ResNet18, by whose names layers are called
 
@@ -59,13 +61,16 @@ def build_recipe(
     seed: int = 0,
     overrides: Mapping[str, Any] | None = None,
 ) -> Recipe:
-    """Paper's recipe ← bench ← experiment ← arm's recipe ← preset ← arm ← overrides, the later the stronger.
+    """Preset's recipe ← bench ← experiment ← arm's recipe ← preset ← arm ← overrides, the later the stronger.
 
     Fields that the arm's method does not have are left out: cross-entropy has no layers.
     """
-    values = _get_explicit_fields(load_recipe(bench.recipe)) | dict(bench.fields) | dict(experiment.fields)
-    values |= read_published_fields(arm, bench)
+    base = f"{preset.recipes}/{bench.recipe.removeprefix('paper/')}"
+    values = _get_explicit_fields(load_recipe(base)) | dict(bench.fields) | dict(experiment.fields)
+    values |= read_published_fields(arm, bench, preset.recipes)
     values |= preset.fields
+    if preset.operations:
+        values |= {"max_steps": None, "epochs": UNLIMITED_EPOCHS}
     if preset.largest_image:
         values["image_size"] = min(int(values["image_size"]), preset.largest_image)
     values |= dict(arm.fields) | {"seed": seed}
@@ -78,18 +83,36 @@ def build_recipe(
     return _replace_missing_layers(make_recipe({n: value for n, value in values.items() if n in allowed}))
 
 
-def read_published_fields(arm: Arm, bench: Bench) -> dict[str, Any]:
+def read_published_fields(arm: Arm, bench: Bench, folder: str = "paper") -> dict[str, Any]:
     """Return the fields of the recipe that the arm's method was published with.
 
     That for CIFAR10 stands in where a data set has none of its own, except for what it says of the images.
+    Of a folder other than ``paper``, only what the method's recipe changes of the folder's own, and the views
+    that the publication has for this data set.
     """
     if not arm.recipe:
         return {}
-    name = f"paper/{arm.recipe}-{bench.name}"
-    if name in recipe_names():
+    if folder != "paper":
+        usual = read_recipe_values(f"{folder}/cifar10")
+        fields = {
+            n: v for n, v in read_recipe_values(f"{folder}/{arm.recipe}-cifar10").items() if v != usual.get(n)
+        }
+        fields |= _read_published_views(arm, bench)
+    elif (name := f"paper/{arm.recipe}-{bench.name}") in recipe_names():
         return read_recipe_values(name)
-    fields = read_recipe_values(f"paper/{arm.recipe}-cifar10")
+    else:
+        fields = read_recipe_values(f"paper/{arm.recipe}-cifar10")
     return {name: value for name, value in fields.items() if name not in _OF_THE_IMAGES}
+
+
+def _read_published_views(arm: Arm, bench: Bench) -> dict[str, Any]:
+    """Return how the publication's views of this data set differ from those of CIFAR10: of digits, say."""
+    name = f"paper/{arm.recipe}-{bench.name}"
+    if name not in recipe_names():
+        return {}
+    usual = read_recipe_values(f"paper/{arm.recipe}-cifar10")
+    views = {field.name for field in dataclasses.fields(ViewSettings)}
+    return {n: v for n, v in read_recipe_values(name).items() if n in views and v != usual.get(n)}
 
 
 def _replace_missing_layers(recipe: Recipe) -> Recipe:

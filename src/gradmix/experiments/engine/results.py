@@ -74,18 +74,23 @@ class TrialFiles:
 
     def read(self) -> dict[str, TrialResult]:
         """Read all finished trials, by name."""
-        found = {}
-        for file in sorted(self.folder.glob("*.json")):
-            try:
-                values = json.loads(file.read_text(encoding="utf-8"))
-                result = TrialResult(**values | {"notes": tuple(values["notes"])})
-            except (OSError, ValueError, TypeError, KeyError) as error:
-                raise UserError(f"{file} is damaged ({error}); delete it to do this trial again") from error
-            found[result.name] = result
-        return found
+        found = [_read_trial(file) for file in sorted(self.folder.glob("*.json"))]
+        return {result.name: result for result in found}
+
+    def read_one(self, name: str) -> TrialResult | None:
+        """Read a trial, or return None if it is not finished."""
+        return _read_trial(self.folder / f"{name}.json") if self.has(name) else None
 
     def has(self, name: str) -> bool:
         return (self.folder / f"{name}.json").is_file()
+
+    def take_over(self, name: str, key: str, other: TrialFiles) -> bool:
+        """Copy the trial ``name`` from ``other`` if it is there with this key; return whether it is."""
+        found = other.read_one(name)
+        if found is None or found.key != key:
+            return False
+        self.write(found, other.pictures(name))
+        return True
 
     def remove(self, name: str) -> None:
         (self.folder / f"{name}.json").unlink(missing_ok=True)
@@ -97,6 +102,14 @@ class TrialFiles:
 
     def _pictures(self, name: str) -> Path:
         return self.folder / f"{name}.safetensors"
+
+
+def _read_trial(file: Path) -> TrialResult:
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+        return TrialResult(**values | {"notes": tuple(values["notes"])})
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{file} is damaged ({error}); delete it to do this trial again") from error
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,17 @@ class Runner:
                 self.files.remove(trial.name)
                 self.store.forget(trial.training)
 
+    def take_over(self, root: Path) -> int:
+        """Copy the trials of this plan that ``root``, the root of another run, has and this one has not.
+
+        Return how many. A trial is taken only under its key: same recipe, seed, images and test.
+        """
+        other = TrialFiles(root / self.plan.folder)
+        if not other.folder.is_dir():
+            raise UserError(f"no results of {self.plan.folder} in {root}: there is no folder {other.folder}")
+        missing = [trial for trial in self.plan.trials if not self.files.has(trial.name)]
+        return sum(self.files.take_over(trial.name, trial.key, other) for trial in missing)
+
     def look(self, skip_missing: bool = False, timed: bool = True) -> Survey:
         """Return what is to be done, with an estimate of the time (None where timing is not worth it)."""
         if not self.again:

@@ -9,7 +9,8 @@ from ...data import KNOWN_SETS
 from ...errors import UserError
 from ...progress import progress
 from ..images import Images, list_sources, spread_evenly
-from .estimate import Workload, estimate_seconds
+from .arithmetic import count_arithmetic
+from .estimate import Duration, Workload, estimate_durations
 from .plan import ImagesKey, Plan, Trial, count_steps
 from .trainings import select_trained_images
 
@@ -24,11 +25,43 @@ class Survey:
     plan: Plan
     todo: tuple[Trial, ...]
     work: dict[str, Workload]
-    seconds: dict[str, float] | None
+    durations: dict[str, Duration] | None
+
+    @property
+    def seconds(self) -> dict[str, float] | None:
+        """Return the estimated seconds of each training, by key, if steps were timed."""
+        return {key: one.seconds for key, one in self.durations.items()} if self.durations else None
 
     @property
     def steps(self) -> int:
         return sum(one.steps for one in self.work.values())
+
+
+@dataclass(frozen=True)
+class RowOfWork:
+    """The trainings of one row on one set of data that take the same number of steps, and what one costs."""
+
+    bench: str
+    arm: str
+    trials: tuple[int, ...]
+    steps: int
+    each: Duration | None
+    operations: float | None  # counted only where a budget of them decides the steps
+
+
+def summarize_work(found: Survey) -> list[RowOfWork]:
+    """Return what is to be trained, in the order of the plan, one row for trials that differ in nothing."""
+    first = found.plan.trainings()
+    groups: dict[tuple[str, str, int], list[str]] = {}
+    for key, one in found.work.items():
+        groups.setdefault((first[key].bench.label, first[key].arm.label, one.steps), []).append(key)
+    rows = []
+    for (bench, arm, steps), keys in groups.items():
+        each = found.durations[keys[0]] if found.durations else None
+        counted = found.plan.preset.operations is not None
+        flop = count_arithmetic(found.work[keys[0]].recipe).total(steps) if counted else None
+        rows.append(RowOfWork(bench, arm, tuple(first[key].number for key in keys), steps, each, flop))
+    return rows
 
 
 def survey(
@@ -64,12 +97,12 @@ def survey(
     if left_out and not kept:
         raise UserError(f"nothing is left of {plan.experiment.name}: {next(iter(left_out.values()))}")
     work = {key: one for key, one in work.items() if any(trial.training == key for trial in kept)}
-    seconds = None
+    durations = None
     if timed and sum(one.steps for one in work.values()) >= _WORTH_TIMING:
         with progress("timing steps", len(work)) as advance:
-            seconds = estimate_seconds(work, advance)
+            durations = estimate_durations(work, advance)
     there = tuple(trial for trial in todo if trial in kept)
-    return Survey(replace(plan, trials=kept, left_out=left_out), there, work, seconds)
+    return Survey(replace(plan, trials=kept, left_out=left_out), there, work, durations)
 
 
 def _look(
