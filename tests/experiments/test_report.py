@@ -141,7 +141,7 @@ def test_what_a_reader_must_know() -> None:
     said = " ".join(list_facts(result("table2", *TWO)))
     assert "Preset cpu" in said
     assert "Trials: 2; 3.0 minutes of training" in said
-    assert "encoder: resnet18 → resnet8_16" in said
+    assert "encoder: resnet18 → conv7_32" in said
     assert "Not finished: 252 of 252 trials" in said  # these keys are made up
     html = render(build_page(result("table2", *TWO)))
     for detail in ("split hashes", "versions", "seeds", "the same split twice", "AUROC against steps"):

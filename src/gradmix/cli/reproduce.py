@@ -2,7 +2,7 @@
 
   gradmix reproduce --list
   gradmix reproduce table2 --preset smoke                      # does it run? seconds, no data needed
-  gradmix reproduce table2 --preset cpu --protocol cifar10     # about 25 minutes for a whole experiment
+  gradmix reproduce table2 --preset cpu --protocol cifar10     # some core-minutes per training
   gradmix reproduce table2 --preset paper --dry-run            # what it would do, and how long it takes
   gradmix reproduce fig-mixers --method none,gradmix --trials 3
   gradmix reproduce table2 --method gradmix,my_method.py       # your own method as one more row
