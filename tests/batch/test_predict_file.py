@@ -52,7 +52,7 @@ def rows_of(file: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(file.read_text())))
     for row in rows:
         row.update({name: value or None for name, value in row.items()})
-        row["score"] = float(row["score"]) if row["score"] else None
+        row |= {name: float(row[name]) if row[name] else None for name in ("score", "p_value")}
     return rows
 
 

@@ -13,6 +13,7 @@ import torch
 
 from gradmix import OpenSetClassifier, load
 from gradmix.data import as_images
+from gradmix.detection import control_false_discoveries
 from gradmix.errors import UserError
 from gradmix.evaluation import evaluate_open_set
 from gradmix.recognition import Discovery
@@ -214,6 +215,7 @@ def test_methods_need_a_fitted_model(tmp_path: Path) -> None:
         "predict_table": (pictures,),
         "decision_function": (pictures,),
         "score_samples": (pictures,),
+        "p_value": (pictures,),
         "score": (pictures, names),
         "explain": (pictures,),
         "evaluate": (pictures, pictures),
@@ -262,3 +264,22 @@ def test_every_public_method_says_what_it_does() -> None:
     for name, method in inspect.getmembers(OpenSetClassifier, inspect.isfunction):
         if not name.startswith("_") and method.__module__.startswith("gradmix"):
             assert method.__doc__, name
+
+
+def test_p_values_and_another_rate(fitted: OpenSetClassifier) -> None:
+    pictures = np.concatenate([arrays(8, seed=5)[0], crosses().images[:].permute(0, 2, 3, 1).numpy()])
+    p = fitted.p_value(pictures)
+    rate = fitted.recognizer_.threshold.false_reject
+    assert np.array_equal(p <= rate, fitted.predict(pictures) == fitted.unknown_label_)
+    for other in (0.3, 0.6):
+        answers = fitted.predict(pictures, false_reject=other)
+        assert np.array_equal(p <= other, answers == fitted.unknown_label_)
+        unknown = control_false_discoveries(p.tolist(), other).numpy()
+        answers = fitted.predict(pictures, fdr=other)
+        assert np.array_equal(unknown, answers == fitted.unknown_label_)
+        assert np.array_equal(answers[~unknown], fitted.predict_table(pictures).nearest[~unknown])
+    assert np.array_equal(fitted.predict_table(pictures).p_value, p)
+    assert fitted.recognizer_.threshold.false_reject == rate
+    for wrong in ({"false_reject": 1.5}, {"fdr": 0.0}, {"fdr": 0.1, "false_reject": 0.1}):
+        with pytest.raises(UserError):
+            fitted.predict(pictures, **wrong)

@@ -48,13 +48,54 @@ def test_predict(served: Served, model: Path) -> None:
     found = load(model).predict(expected(folder))
     assert [v["label"] for v in rows] == found.names()
     assert [v["score"] for v in rows] == pytest.approx(found.score.tolist(), abs=1e-5)
-    assert set(rows[0]) == {"file", "label", "known", "nearest", "score", "threshold", "classes"}
+    columns = {"file", "label", "known", "nearest", "score", "threshold", "p_value", "classes"}
+    assert set(rows[0]) == columns
     assert bad == {"file": "0.png", "error": "0.png is not an image in a known format"}
 
 
 def test_predict_one_image_as_the_body(served: Served) -> None:
     answer = served().post("/v1/predict", content=png_of("bar"), headers={"Content-Type": "image/png"})
     assert [v["nearest"] for v in answer.json()["images"]] == ["bar"]
+
+
+def test_another_rate_for_one_request(served: Served, model: Path) -> None:
+    client, sent = served(), [*shapes("bar", 3), *shapes("cross", 3)]
+    for rate in (0.1, 0.5, 0.9):
+        answer = client.post(f"/v1/predict?false_reject={rate}", files=sent).json()
+        for row in answer["images"]:
+            assert row["known"] == (row["p_value"] > rate)
+            assert row["label"] == (row["nearest"] if row["known"] else "unknown")
+        assert "note" not in answer
+    assert len({row["known"] for row in answer["images"]}) == 2 or not answer["images"][0]["known"]
+    few = client.post("/v1/predict?false_reject=0.001", files=sent).json()
+    assert all(row["known"] for row in few["images"])
+    assert "999 would do" in few["note"]
+    assert load(model).threshold.false_reject == 0.1
+    for wrong in ("0", "1", "-1", "nan", "inf", "ten", "2%00"):
+        for path in ("/v1/predict", "/v1/explain"):
+            response = client.post(f"{path}?false_reject={wrong}", files=shapes("bar", 1))
+            assert "false_reject must lie between 0 and 1" in refused(response, 422)
+    one = client.post("/v1/explain?false_reject=0.95", files=shapes("bar", 1)).json()["images"][0]
+    assert one["known"] == (one["p_value"] > 0.95)
+
+
+def test_drift_is_told_and_begins_anew_with_a_new_model(served: Served) -> None:
+    client = served()
+    before = client.get("/v1/drift").json()
+    assert (before["images"], before["log10_odds"], before["alarm"]) == (0, 0.0, False)
+    sent = shapes("bar", 20)
+    for _ in range(20):
+        rows = client.post("/v1/predict", files=sent).json()["images"]
+    accepted = [row for row in rows if row["score"] > row["threshold"]]
+    found = client.get("/v1/drift").json()
+    assert found["images"] == 20 * len(accepted) > 0
+    assert found["highest_log10_odds"] >= found["log10_odds"]
+    assert found["alarm"] == (found["highest_log10_odds"] >= 2)
+    metrics = client.get("/metrics").text
+    assert f"gradmix_drift_images {float(found['images'])}" in metrics
+    assert f"gradmix_drift_log10_odds {found['log10_odds']}" in metrics
+    client.post("/v1/enroll", data={"name": "cross"}, files=shapes("cross", 3))
+    assert client.get("/v1/drift").json() == before | {"model": 2}
 
 
 def test_explain_in_three_formats(served: Served) -> None:
@@ -249,7 +290,7 @@ def test_metrics(served: Served) -> None:
 def test_openapi_documents_every_endpoint(served: Served) -> None:
     document = served().get("/openapi.json").json()
     paths = {"/v1/predict", "/v1/explain", "/v1/discover", "/v1/enroll", "/v1/forget", "/healthz", "/metrics"}
-    paths |= {"/livez", "/readyz"}
+    paths |= {"/v1/drift", "/livez", "/readyz"}
     assert set(document["paths"]) == paths
     for path in ("/v1/predict", "/v1/explain", "/v1/enroll"):
         post = document["paths"][path]["post"]

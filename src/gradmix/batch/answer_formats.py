@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,10 +18,11 @@ _ROWS_PER_GROUP = 50_000  # of Parquet
 
 @dataclass(frozen=True)
 class LineFormat:
-    """``header`` is written once, at the top; ``format_rows`` turns some rows into text."""
+    """``header`` is written once, at the top; ``format_rows`` makes text of rows, ``parse_rows`` reads it."""
 
     header: str
     format_rows: Callable[[Sequence[Answer]], str]
+    parse_rows: Callable[[Iterable[str]], Iterator[Answer]]
 
 
 def format_csv(rows: Sequence[Sequence[object]]) -> str:
@@ -35,8 +36,20 @@ def _format_jsonl(rows: Sequence[Answer]) -> str:
     return "".join(json.dumps(row._asdict(), ensure_ascii=False) + "\n" for row in rows)
 
 
-CSV = LineFormat(format_csv([Answer._fields]), format_csv)
-JSONL = LineFormat("", _format_jsonl)
+def _parse_csv(lines: Iterable[str]) -> Iterator[Answer]:
+    rows = csv.reader(lines)
+    next(rows, None)  # the header
+    for file, label, nearest, score, error, p_value in rows:
+        numbers = (float(text) if text else None for text in (score, p_value))
+        yield Answer(file, label or None, nearest or None, next(numbers), error or None, next(numbers))
+
+
+def _parse_jsonl(lines: Iterable[str]) -> Iterator[Answer]:
+    return (Answer(**json.loads(line)) for line in lines)
+
+
+CSV = LineFormat(format_csv([Answer._fields]), format_csv, _parse_csv)
+JSONL = LineFormat("", _format_jsonl, _parse_jsonl)
 FORMATS = {".csv": CSV, ".jsonl": JSONL, ".parquet": JSONL}  # Parquet is converted from JSON lines at the end
 
 
@@ -52,7 +65,8 @@ def write_parquet(lines: Path, out: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    kinds = {name: pa.float64() if name == "score" else pa.string() for name in Answer._fields}
+    numbers = ("score", "p_value")
+    kinds = {name: pa.float64() if name in numbers else pa.string() for name in Answer._fields}
     schema = pa.schema(list(kinds.items()))
     with open(lines, encoding="utf-8") as text, pq.ParquetWriter(out, schema) as writer:
         while some := [json.loads(line) for line in islice(text, _ROWS_PER_GROUP)]:

@@ -8,27 +8,36 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..detection import UNKNOWN_NAME
+from ..detection.known_scores import check_fdr
+from ..detection.threshold import needed_images
 from ..errors import UserError
 from ..progress import progress
 from ..recognition import Recognizer
+from ..recognition.calibration import rejects_nothing
 from ..recognition.model_file import identity, load, model_path
 from ..recognition.model_format import GivenModule
 from .answer_formats import choose_format, write_parquet
 from .part_file import PartFile
+from .second_pass import control_file, find_drift, read_answers
 from .stream import Answer, Inputs, predict_batches
 
-FORMAT = "1"  # of the rows; a part of another format is not resumed
+FORMAT = "2"  # of the rows; a part of another format is not resumed
 BatchPredictor = Callable[[Recognizer, Inputs, int], Iterator[list[Answer]]]
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The number of rows in the file by kind; ``resumed`` is how many an earlier call had written."""
+    """The number of rows in the file by kind; ``resumed`` is how many an earlier call had written.
+
+    ``drift``: whether the accepted images still look like the known ones, in one line; ``note``: a warning.
+    """
 
     images: int
     unknown: int
     unreadable: int
     resumed: int
+    drift: str = ""
+    note: str = ""
 
 
 def predict_to_file(
@@ -40,6 +49,8 @@ def predict_to_file(
     predictor: BatchPredictor = predict_batches,
     detector: str = "",
     backbone: GivenModule | str | None = None,
+    false_reject: float | None = None,
+    fdr: float | None = None,
 ) -> Summary:
     """Write one row per input, in order, to ``out``: .csv, .jsonl or .parquet.
 
@@ -47,13 +58,18 @@ def predict_to_file(
     resumes where it stopped, and ends in the same bytes. Another model or list of images is then refused;
     ``force`` starts over. ``predictor``: this process (default) or a cluster (:func:`make_ray_predictor`).
     ``detector``: decide by another score than the model's own. ``backbone`` as in :func:`gradmix.load`.
+    ``false_reject``: at another rate than the model's. ``fdr``: call so many unknown that at most this share
+    of them are known, on average over all rows; their labels are written when all p-values are there.
     """
-    row_format = choose_format(out)
+    row_format, parquet = choose_format(out), out.suffix.lower() == ".parquet"
     recognizer, digest = _load_and_hash(model, backbone)
     if detector:
         recognizer = recognizer.with_detector(detector)
+    recognizer = decide_at(recognizer, false_reject, fdr)
     about = {"model": digest, "list of images": inputs.digest, "version": FORMAT}
     about |= {"detector": detector} if detector else {}
+    about |= {} if false_reject is None else {"false_reject": str(false_reject)}
+    about |= {} if fdr is None else {"fdr": str(fdr)}
     with PartFile(out, about, force) as part, progress("naming images", inputs.count) as advance:
         resumed = part.rows
         advance(resumed)
@@ -62,9 +78,47 @@ def predict_to_file(
         for rows in predictor(recognizer, inputs, resumed):
             part.append(row_format.format_rows(rows), _count(rows))
             advance(len(rows))
-        part.finish(write_parquet if out.suffix.lower() == ".parquet" else None)
+        part.sync()
+        drift = find_drift(read_answers(part.part, row_format), recognizer).describe()
+        unknown = [part.counts.get("unknown", 0)]
+
+        def convert(lines: Path, new: Path) -> None:
+            """Write the labels, then the format."""
+            labelled = new.with_name(new.name + ".lines") if parquet else new
+            if fdr is not None:
+                unknown[0] = control_file(lines, labelled, row_format, fdr)
+                lines = labelled
+            if parquet:
+                write_parquet(lines, new)
+                labelled.unlink(missing_ok=True)
+
+        part.finish(convert if fdr is not None or parquet else None)
         counts = part.counts
-    return Summary(counts["rows"], counts.get("unknown", 0), counts.get("unreadable", 0), resumed)
+    note = describe_limit(recognizer, fdr)
+    return Summary(counts["rows"], unknown[0], counts.get("unreadable", 0), resumed, drift, note)
+
+
+def decide_at(recognizer: Recognizer, false_reject: float | None, fdr: float | None) -> Recognizer:
+    """Return the model at another rate; for a share of false discoveries with one p-value for all classes."""
+    if fdr is not None:
+        if false_reject is not None:
+            raise UserError("give false_reject or fdr, not both: each says which images are unknown")
+        check_fdr(fdr)
+        false_reject = recognizer.threshold.false_reject
+    if false_reject is None or (fdr is not None and not recognizer.threshold.per_class):
+        return recognizer
+    return recognizer.at_rate(false_reject, None if fdr is None else False)
+
+
+def describe_limit(recognizer: Recognizer, fdr: float | None) -> str:
+    """Return one line if there are too few held-out images to reject anything; else ""."""
+    threshold = recognizer.threshold
+    if fdr is None:
+        return rejects_nothing(threshold)
+    needed = needed_images(fdr)
+    if threshold.n >= needed:
+        return ""
+    return f"{threshold.n} images cannot bound false discoveries by {fdr:g} ({needed} or more would do)"
 
 
 def _count(rows: list[Answer]) -> dict[str, int]:

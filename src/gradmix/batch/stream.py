@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import tempfile
 import warnings
@@ -164,7 +165,8 @@ def _to_utf8(name: str) -> str:
 class Answer(NamedTuple):
     """The answer for one image: ``label`` is a class or "unknown", ``nearest`` the most similar known class.
 
-    For an unreadable image ``error`` is the reason, and ``label``, ``nearest`` and ``score`` are None.
+    ``p_value`` says how unusual it is for a known image; None where that cannot be said. For an unreadable
+    image ``error`` is the reason, and all others are None.
     """
 
     file: str
@@ -172,6 +174,7 @@ class Answer(NamedTuple):
     nearest: str | None
     score: float | None
     error: str | None
+    p_value: float | None = None  # the last one, so that the columns of before are where they were
 
 
 def choose_batch_size(recognizer: Recognizer) -> int:
@@ -192,14 +195,16 @@ def predict_batch(recognizer: Recognizer, batch: Batch) -> list[Answer]:
     """Predict one decoded batch."""
     images = ImageSet(batch.pixels, torch.full((len(batch.pixels),), UNKNOWN), ())
     found = recognizer.predict(images)
-    named = zip(found.names(), found.nearest.tolist(), found.score.tolist(), strict=True)
+    columns = (found.nearest.tolist(), found.score.tolist(), found.p_value.tolist())
+    named = zip(found.names(), *columns, strict=True)
     rows = []
     for file, reason in zip(batch.names, batch.reasons, strict=True):
         if reason is not None:
             rows.append(Answer(file, None, None, None, reason))
             continue
-        label, nearest, score = next(named)
-        rows.append(Answer(file, label, recognizer.class_names[nearest], round(score, _DIGITS), None))
+        label, nearest, score, p = next(named)
+        name = recognizer.class_names[nearest]
+        rows.append(Answer(file, label, name, round(score, _DIGITS), None, None if math.isnan(p) else p))
     return rows
 
 

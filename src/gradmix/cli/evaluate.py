@@ -69,6 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "of them (knn+mls), with commas; or all that the model can compute (default)",
     )
     parser.add_argument(
+        "--false-reject", type=float, metavar="RATE", help="at another rate of rejected known images"
+    )
+    parser.add_argument(
         "--full-spectrum",
         action="store_true",
         help="known images under the 15 common corruptions count as known, too",
@@ -111,6 +114,8 @@ def run(args: argparse.Namespace) -> int:
 
     severity = _read_severity(args)
     if is_given(args):
+        if args.false_reject is not None:
+            raise UserError("--false-reject is of a model with a threshold: give RUN, a run's folder or file")
         out = args.out or default_folder(args)
         done = _evaluate_network(args, out, severity)
     else:
@@ -120,6 +125,8 @@ def run(args: argparse.Namespace) -> int:
             )
         refuse_network_options(args)
         model = open_model(args.run, read_backbone(args))
+        if args.false_reject is not None:
+            model = _change_rate(model, args.false_reject)
         out = args.out or model.results
         images = load_images_of_run(args, model)
         if not any(len(found) for found in images.unknown_sets):
@@ -131,6 +138,16 @@ def run(args: argparse.Namespace) -> int:
     print(FPR_NOTE, file=sys.stderr)
     _write_results(done, out)
     return 0
+
+
+def _change_rate(model: EvaluatedModel, false_reject: float) -> EvaluatedModel:
+    """Return the model at another rate, and say so if nothing can be rejected at it."""
+    from ..recognition.calibration import rejects_nothing
+
+    recognizer = model.recognizer.at_rate(false_reject)
+    if note := rejects_nothing(recognizer.threshold):
+        print(f"note: {note}", file=sys.stderr)
+    return replace(model, recognizer=recognizer)
 
 
 def _evaluate_run(

@@ -1,6 +1,7 @@
 """Show why images were named, or called unknown.
 
   gradmix explain runs/photos a.jpg b.jpg --out why/
+  gradmix explain runs/photos a.jpg --out why/ --false-reject 0.01   # at another rate; the model stays
 
 For each image a PNG: where the network looked, the nearest training images of the nearest classes, the score
 and the threshold; and for all of them one page (explain.html) and the data (explain.json).
@@ -24,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--neighbors", "--neighbours", type=int, default=5, metavar="N", help="images per class (default 5)"
     )
     parser.add_argument("--skip-bad", action="store_true", help="leave unreadable images out, and count them")
+    parser.add_argument(
+        "--false-reject", type=float, metavar="RATE", help="reject another share of known images"
+    )
     add_backbone_arguments(parser)
 
 
@@ -33,6 +37,8 @@ def run(args: argparse.Namespace) -> int:
     from ..report.explanation_page import verdict, write_explanations
 
     recognizer = load(args.model, read_backbone(args))
+    if args.false_reject is not None:
+        recognizer = recognizer.at_rate(args.false_reject)
     image_format = recognizer.image_format
     images, bad = load_image_files(
         args.images, size=image_format.size, channels=image_format.channels, skip_bad=args.skip_bad

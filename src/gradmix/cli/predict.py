@@ -6,13 +6,18 @@
   find photos/ -name '*.jpg' | gradmix predict runs/photos --list - --out answers.csv
   gradmix predict runs/photos big_folder/ --out answers.csv --ray  # on a Ray cluster
   gradmix predict runs/photos new/ --detector energy               # another score, its own threshold
+  gradmix predict runs/photos new/ --false-reject 0.01             # reject fewer; the model stays as it is
+  gradmix predict runs/photos new/ --fdr 0.1                       # of the unknown at most 10 % are known
 
-One row per image: file, label (or 'unknown'), the most similar known class, and the score
-(higher = more likely known). Images below the run's threshold are unknown.
+One row per image: file, label (or 'unknown'), the most similar known class, the score (higher = more likely
+known), and the p-value: the share of known images that look as unusual. Unknown is what is at most the
+model's rate of false rejects, or --false-reject. With --fdr so many are called unknown that of these at most
+the given share are known, on average over the images given together (Benjamini and Hochberg 1995).
 
 With --out the file may have any number of rows, one per input: an unreadable image has the reason in the
 column 'error', and nothing else. Rows go to answers.csv.part, which becomes answers.csv when it is complete.
-After an interruption, the same command resumes where it stopped, and ends in the same bytes.
+After an interruption, the same command resumes where it stopped, and ends in the same bytes. In the end a
+line says whether the accepted images still look like the known ones (drift).
 """
 
 from __future__ import annotations
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
     from ..batch import Answer, Inputs
     from ..recognition import Recognizer
 
-_COLUMNS = ("file", "label", "nearest", "score")
+_COLUMNS = ("file", "label", "nearest", "score", "p_value")
 _STREAMED = ("csv", "jsonl")  # the formats that need not see the last row to print the first
 _LOCAL = "local"  # --ray without an address
 
@@ -55,6 +60,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--list", action=List, metavar="FILE", help="… or a file that names one image per line; - is stdin"
     )
     parser.add_argument("--detector", default="", help="decide by another score than the model's own")
+    parser.add_argument(
+        "--false-reject",
+        type=float,
+        metavar="RATE",
+        help="reject another share of known images",
+    )
+    parser.add_argument(
+        "--fdr", type=float, metavar="RATE", help="or: of the unknown ones, at most this share is known"
+    )
     parser.add_argument("--format", choices=("csv", "json", "jsonl", "table"), help="default: table")
     parser.add_argument("--skip-bad", action="store_true", help="leave unreadable images out, and count them")
     parser.add_argument(
@@ -115,6 +129,8 @@ def _write_file(args: argparse.Namespace) -> int:
             predictor=predictor,
             detector=args.detector,
             backbone=read_backbone(args),
+            false_reject=args.false_reject,
+            fdr=args.fdr,
         )
     except KeyboardInterrupt:
         print(f"what is done is in {args.out}.part; the same command goes on from there", file=sys.stderr)
@@ -123,6 +139,8 @@ def _write_file(args: argparse.Namespace) -> int:
     print(
         f"{done.images} images{before}: {done.unknown} unknown, {done.unreadable} unreadable", file=sys.stderr
     )
+    for line in filter(None, (done.drift, f"note: {done.note}" if done.note else "")):
+        print(line, file=sys.stderr)
     print(args.out)
     return 0
 
@@ -130,16 +148,21 @@ def _write_file(args: argparse.Namespace) -> int:
 def _print_answers(args: argparse.Namespace) -> int:
     """Print csv and jsonl batch by batch; a table or one JSON array at the end."""
     from ..batch import format_csv
+    from ..batch.predict_file import decide_at, describe_limit
     from ..recognition.model_file import load
 
     out = sys.stdout  # taken now: while a bar is drawn, sys.stdout writes to stderr
     recognizer = load(args.run, read_backbone(args))
     if args.detector:
         recognizer = recognizer.with_detector(args.detector)
+    recognizer = decide_at(recognizer, args.false_reject, args.fdr)
     batches = _predict_readable(recognizer, _read_inputs(args), args.skip_bad, args.format in _STREAMED)
+    if args.fdr is not None:
+        batches = _control_false_discoveries(batches, args.fdr)
     if args.format == "csv":
         for number, rows in enumerate(batches):
-            out.write(format_csv([*([_COLUMNS] if number == 0 else []), *(row[:4] for row in rows)]))
+            header = [] if number else [_COLUMNS]
+            out.write(format_csv([*header, *([*_to_dict(row).values()] for row in rows)]))
     elif args.format == "jsonl":
         for rows in batches:
             out.writelines(json.dumps(_to_dict(row), ensure_ascii=False) + "\n" for row in rows)
@@ -149,6 +172,8 @@ def _print_answers(args: argparse.Namespace) -> int:
             print(json.dumps([_to_dict(row) for row in all_rows], indent=1, ensure_ascii=False))
         else:
             _print_table(all_rows)
+    if note := describe_limit(recognizer, args.fdr):
+        print(f"note: {note}", file=sys.stderr)
     return 0
 
 
@@ -176,7 +201,14 @@ def _predict_readable(
 
 
 def _to_dict(row: Answer) -> dict[str, object]:
-    return dict(zip(_COLUMNS, row, strict=False))
+    return {name: getattr(row, name) for name in _COLUMNS}
+
+
+def _control_false_discoveries(batches: Iterator[list[Answer]], rate: float) -> Iterator[list[Answer]]:
+    """Yield all rows at once, for which of them are unknown depends on all."""
+    from ..batch.second_pass import control_rows
+
+    yield control_rows([row for rows in batches for row in rows], rate)
 
 
 def _print_table(rows: list[Answer]) -> None:
@@ -189,6 +221,11 @@ def _print_table(rows: list[Answer]) -> None:
     table.columns[0].overflow = "fold"  # a path must stay whole
     for row in rows:
         style = "dim" if row.label == UNKNOWN_NAME else ""
-        cells = (row.file, str(row.label), str(row.nearest), f"{row.score:.4f}")
+        cells = (row.file, str(row.label), str(row.nearest), f"{row.score:.4f}", _format_p(row.p_value))
         table.add_row(*map(Text, cells), style=style)
     print_table(table)
+
+
+def _format_p(p_value: float | None) -> str:
+    """Return the p-value with two digits that count; more say nothing."""
+    return "" if p_value is None else f"{p_value:.2g}"

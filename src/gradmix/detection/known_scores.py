@@ -171,14 +171,20 @@ def find_cut(values: Sequence[float], counts: Sequence[int], rate: float) -> flo
     ``counts``: how many images have each value, so that any number of images need no more memory than there
     are different values.
     """
-    if not 0 < rate < 1:
-        raise UserError(f"fdr must lie between 0 and 1, not {rate}")
+    check_fdr(rate)
     cut, rank, total = 0.0, 0, sum(counts)
     for value, count in zip(values, counts, strict=True):
         rank += count
         if value <= rate * rank / total:
             cut = value
     return cut
+
+
+def check_fdr(rate: float) -> float:
+    """Return the share of false discoveries that is allowed, or raise UserError if it is none."""
+    if not 0 < rate < 1:
+        raise UserError(f"fdr must lie between 0 and 1, not {rate}")
+    return rate
 
 
 def _own_threshold(own: Tensor, false_reject: float) -> float:

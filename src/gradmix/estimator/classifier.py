@@ -8,19 +8,21 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from torch import nn
 
-from ..data import ImageFormat, ImageSet, as_labeled_images, read_targets
-from ..detection import UNKNOWN_NAME
+from ..batch.predict_file import decide_at
+from ..data import UNKNOWN, ImageFormat, ImageSet, as_labeled_images, read_targets
+from ..detection import UNKNOWN_NAME, control_false_discoveries
 from ..errors import UserError
 from ..hub_file import HubAddress, parse_hub_address
 from ..methods import METHODS
 from ..models.backbone import register_backbone
 from ..recipe import recipe_names
-from ..recognition import fit
+from ..recognition import Recognizer, fit
 from ..recognition.model_file import load_with_notes
 from ..training import load_recipe
 from .display import PredictionTable
@@ -156,9 +158,27 @@ class OpenSetClassifier(ModelMethods, ClassifierMixin, RecipeParameters):  # typ
             return float(threshold.value)
         return np.asarray([of_class.value for of_class in threshold.by_class])
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return (N,) class labels, ``unknown_label_`` where rejected."""
-        return self._predict(X)
+    def predict(self, X: Any, *, false_reject: float | None = None, fdr: float | None = None) -> Any:
+        """Return (N,) class labels, ``unknown_label_`` where rejected.
+
+        ``false_reject``: reject this share of known images, this time, instead of the one of ``fit``.
+        ``fdr``: call so many unknown that of these at most this share is known, on average over X as a whole.
+        """
+        recognizer = decide_at(self._check_fitted(), false_reject, fdr)
+        if fdr is None:
+            return self._predict(X, recognizer=recognizer)
+        found = [recognizer.predict(images) for images in self._read_parts(X)]
+        unknown = control_false_discoveries(torch.cat([part.p_value for part in found]), fdr)
+        nearest = torch.cat([part.nearest for part in found])
+        return np.asarray(self._labels()[nearest.where(~unknown, UNKNOWN).numpy()])
+
+    def p_value(self, X: Any) -> NDArray[np.float64]:
+        """Return (N,) in (0, 1]: the share of known images that look as unusual; unknown is what is small.
+
+        ``p_value(X) <= false_reject`` is where ``predict(X, false_reject=…)`` says unknown.
+        """
+        recognizer = self._check_fitted()
+        return self._join(X, lambda images: recognizer.predict(images).p_value.numpy())
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return (N, C + 1) shares that sum to 1, one column per entry of ``classes_``.
@@ -201,7 +221,8 @@ class OpenSetClassifier(ModelMethods, ClassifierMixin, RecipeParameters):  # typ
         images = self._read_images(X)
         found = self._check_fitted().predict(images)
         label, nearest = (self._labels()[number.numpy()] for number in (found.label, found.nearest))
-        return PredictionTable(images, label, nearest, found.score.numpy(), found.threshold.numpy())
+        numbers = (found.score.numpy(), found.threshold.numpy(), found.p_value.numpy())
+        return PredictionTable(images, label, nearest, *numbers)
 
     @classmethod
     def load(cls, path: str | Path, backbone: nn.Module | str | None = None) -> Self:
@@ -265,8 +286,10 @@ class OpenSetClassifier(ModelMethods, ClassifierMixin, RecipeParameters):  # typ
         tags.target_tags.required = False  # folders bring their labels
         return tags
 
-    def _predict(self, X: Any, count: int | None = None) -> NDArray[Any]:
-        recognizer = self._check_fitted()
+    def _predict(
+        self, X: Any, count: int | None = None, recognizer: Recognizer | None = None
+    ) -> NDArray[Any]:
+        recognizer = recognizer or self._check_fitted()
         labels = self._labels()  # -1 is the last one
         return self._join(X, lambda images: labels[recognizer.predict(images).label.numpy()], count)
 

@@ -19,12 +19,15 @@ from ..report.pictures import png_data_uri
 _MOST_ROWS = 50
 _MOST_EXPLANATIONS = 10
 _SIDE = 64  # pixels of a picture in a table
+_COLUMNS = ("image", "label", "nearest", "score", "threshold", "p_value")
 _KNOWN, _UNKNOWN = "#0072b2", "#c65400"
 
 
 @dataclass(frozen=True, eq=False)
 class PredictionTable:
-    """The answers for N images: ``label`` (N,), ``nearest`` (N,) known class, ``score`` and ``threshold``.
+    """The answers for N images: ``label`` (N,), ``nearest`` (N,) known class, ``score``, ``threshold``, …
+
+    … and ``p_value``: how unusual each is for a known image.
 
     A notebook shows it as a table with small pictures. ``table.rows()`` is a list of dicts, ready for
     ``pandas.DataFrame``.
@@ -35,6 +38,7 @@ class PredictionTable:
     nearest: NDArray[Any]
     score: NDArray[np.float64]
     threshold: NDArray[np.float64]
+    p_value: NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.label)
@@ -49,15 +53,12 @@ class PredictionTable:
         names = self.images.sources or ("",) * len(self)
         columns = zip(
             names, self.label.tolist(), self.nearest.tolist(), self.score.tolist(), self.threshold.tolist(),
-            strict=True,
+            self.p_value.tolist(), strict=True,
         )  # fmt: skip
-        return [
-            {"image": name, "label": label, "nearest": nearest, "score": score, "threshold": threshold}
-            for name, label, nearest, score, threshold in columns
-        ]
+        return [dict(zip(_COLUMNS, row, strict=True)) for row in columns]
 
     def __repr__(self) -> str:
-        found = [("image", "label", "nearest", "score", "threshold")]
+        found = [_COLUMNS]
         for i, row in enumerate(self.rows()[:_MOST_ROWS]):
             found.append(
                 (
@@ -66,9 +67,10 @@ class PredictionTable:
                     str(row["nearest"]),
                     f"{row['score']:.4f}",
                     _format_threshold(row["threshold"]),
+                    f"{row['p_value']:.2g}",
                 )
             )
-        widths = [max(len(row[column]) for row in found) for column in range(5)]
+        widths = [max(len(row[column]) for row in found) for column in range(len(_COLUMNS))]
         lines = [
             "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
             for row in found
@@ -77,9 +79,7 @@ class PredictionTable:
 
     def _repr_html_(self) -> str:
         cell = 'style="text-align:left;padding:2px 10px"'
-        head = "".join(
-            f"<th {cell}>{name}</th>" for name in ("", "image", "label", "nearest", "score", "threshold")
-        )
+        head = "".join(f"<th {cell}>{name}</th>" for name in ("", *_COLUMNS))
         lines = [f"<table><thead><tr>{head}</tr></thead><tbody>"]
         for i, (row, known) in enumerate(zip(self.rows()[:_MOST_ROWS], self.known.tolist(), strict=False)):
             picture = png_data_uri(self.images.images[i], smallest=_SIDE, largest=2 * _SIDE)
@@ -90,6 +90,7 @@ class PredictionTable:
                 escape(str(row["nearest"])),
                 f"{row['score']:.4f}",
                 _format_threshold(row["threshold"]),
+                f"{row['p_value']:.2g}",
             )
             shown = f'<img src="{picture}" width="{_SIDE}" height="{_SIDE}" alt="">'
             lines.append("<tr>" + "".join(f"<td {cell}>{text}</td>" for text in (shown, *texts)) + "</tr>")

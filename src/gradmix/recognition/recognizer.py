@@ -244,9 +244,9 @@ class Recognizer:
         """Return one that decides by the same score with another threshold."""
         return replace(self, decision=replace(self.decision, threshold=threshold))
 
-    def at_rate(self, false_reject: float) -> Recognizer:
+    def at_rate(self, false_reject: float, per_class: bool | None = None) -> Recognizer:
         """Return one that may call another share of the known images unknown; nothing is scored again."""
-        return replace(self, decision=self.decision.at_rate(false_reject))
+        return replace(self, decision=self.decision.at_rate(false_reject, per_class))
 
     def recalibrate(
         self,

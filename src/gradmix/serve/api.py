@@ -7,10 +7,12 @@ import base64
 import json
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
+from ..detection.threshold import check_rate
 from ..errors import UserError
 from ..recognition import Explanation
 from ..report.explanation_page import explanation_html, explanation_png, verdict
@@ -37,6 +39,7 @@ _CHANGE_ERRORS = _ERRORS | {
 }
 _NOT_WELL: dict[int | str, dict[str, Any]] = {503: {"description": "no: the status says why"}}
 _YES, _NO = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
+_RATE = Query(description="reject this share of known images, between 0 and 1; default: the model's")
 T = TypeVar("T")
 Format = Literal["json", "png", "html"]
 
@@ -63,10 +66,11 @@ def make_router(service: ModelService) -> APIRouter:
         responses=_ERRORS,
         openapi_extra=schema.form_body(),
     )
-    async def predict(request: Request) -> Response:
+    async def predict(request: Request, false_reject: Annotated[str, _RATE] = "") -> Response:
         """Name images, or call them unknown. An image that cannot be read has an `error` of its own."""
         body, content_type = await request.body(), request.headers.get("content-type", "")
-        answer = await predict_body(service, body, content_type, get_context(request.scope))
+        rate = _read_rate(false_reject)
+        answer = await predict_body(service, body, content_type, get_context(request.scope), rate)
         return Response(answer, media_type="application/json")
 
     @router.post(
@@ -81,13 +85,15 @@ def make_router(service: ModelService) -> APIRouter:
         format: Annotated[Format, Query(description="json; png (one image only); html, one page")] = "json",
         classes: Annotated[int, Query(ge=1, le=10, description="nearest classes shown")] = 3,
         neighbours: Annotated[int, Query(ge=1, le=20, description="images shown of each")] = 5,
+        false_reject: Annotated[str, _RATE] = "",
     ) -> Response:
         """Why images were named or rejected: heat map, nearest training images, score and threshold."""
+        rate = _read_rate(false_reject)
         decoded = await read_images(request)
         if format == "png" and len(decoded.kept) != 1:
             raise HTTPError(422, f"format=png shows one image, not {len(decoded.kept)}; use html or json")
         deadline = get_context(request.scope).deadline
-        found = await deadline.wait(service.explain(decoded.image_set(), classes, neighbours))
+        found = await deadline.wait(service.explain(decoded.image_set(), classes, neighbours, rate))
         if format == "png":
             return Response(await run_in_helper(lambda: explanation_png(found[0])), media_type="image/png")
         if format == "html":
@@ -157,6 +163,11 @@ def make_router(service: ModelService) -> APIRouter:
         change = await get_context(request.scope).deadline.wait(service.forget(name), finish=True)
         return _json(change.to_dict())
 
+    @router.get("/v1/drift", tags=["ask"], response_model=schema.Drift)
+    async def drift() -> Response:
+        """Whether the images that were accepted still look like the known ones."""
+        return _json(await run_in_helper(service.drift))
+
     @router.get("/livez", tags=["server"], response_model=schema.Alive, responses=_NOT_WELL)
     async def livez() -> Response:
         """Whether this process works; 503 if only a restart would help."""
@@ -208,19 +219,39 @@ class FastPredict:
         found = [value for key, value in scope["headers"] if key == b"content-type"]
         content_type = found[0].decode("latin-1") if found else ""
         try:
-            answer = await predict_body(self._service, body, content_type, get_context(scope))
+            sent = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+            rate = _read_rate(sent.get("false_reject", [""])[-1])
+            answer = await predict_body(self._service, body, content_type, get_context(scope), rate)
         except UserError as error:
             raise HTTPError(422, str(error)) from error
         await send_json(send, 200, answer)
 
 
 async def predict_body(
-    service: ModelService, body: bytes, content_type: str, context: RequestContext
+    service: ModelService,
+    body: bytes,
+    content_type: str,
+    context: RequestContext,
+    false_reject: float | None = None,
 ) -> bytes:
-    """Return the response of /v1/predict, as JSON."""
+    """Return the response of /v1/predict, as JSON; at another rate than the model's if one is given."""
     decoded = await _decode_body(service, body, content_type, context)
     predictions = await context.deadline.wait(service.predict(decoded.images))
-    return _to_json({"images": _add_errors(decoded, predictions.rows()), "model": predictions.model})
+    if false_reject is not None:
+        predictions = predictions.at_rate(false_reject)
+    answer = {"images": _add_errors(decoded, predictions.rows()), "model": predictions.model}
+    note = predictions.note if false_reject is not None else ""
+    return _to_json(answer | ({"note": note} if note else {}))
+
+
+def _read_rate(text: str) -> float | None:
+    """Return the share of known images that may be rejected; None if the request says nothing about it."""
+    if not text:
+        return None
+    try:
+        return check_rate(float(text))
+    except (ValueError, UserError):
+        raise HTTPError(422, f"false_reject must lie between 0 and 1, not {text[:40]!r}") from None
 
 
 async def _decode_body(

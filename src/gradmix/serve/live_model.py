@@ -24,9 +24,10 @@ import torch
 from torch import Tensor
 
 from ..data import UNKNOWN, ImageFormat, ImageSet
-from ..detection import KNN, Predictions, add_bias
+from ..detection import KNN, Decision, Predictions, Scores, add_bias
 from ..errors import UserError, first_line
 from ..recognition import Recognizer, load
+from ..recognition.calibration import rejects_nothing
 from ..recognition.model_file import Identity, identity, model_path, replace_model
 from ..recognition.model_format import GivenModule
 from .http import HTTPError
@@ -185,18 +186,31 @@ class BatchPredictions:
 
     ``top_similarity`` is the mean cosine to the k nearest images of a class, d_c / k, whichever detector
     decides; the bias of enrolled classes affects the order but is not included. ``model`` is the number of
-    the model's state.
+    the model's state, and ``decision`` how it decides.
     """
 
     found: Predictions
     top_label: Tensor
     top_similarity: Tensor
     model: int = 0
+    decision: Decision | None = None
 
     def part(self, first: int, stop: int) -> BatchPredictions:
         """Return those of the images first … stop − 1."""
         top = self.top_label[first:stop], self.top_similarity[first:stop]
-        return BatchPredictions(self.found.part(first, stop), *top, self.model)
+        return BatchPredictions(self.found.part(first, stop), *top, self.model, self.decision)
+
+    def at_rate(self, false_reject: float) -> BatchPredictions:
+        """Return the answers of the same state of the model at another rate of false rejects."""
+        assert self.decision is not None
+        decision = self.decision.at_rate(false_reject)
+        found = decision.decide_scores(Scores(self.found.score, self.found.nearest), self.found.class_names)
+        return replace(self, found=found, decision=decision)
+
+    @property
+    def note(self) -> str:
+        """One line if there are too few held-out images to reject anything, else ""."""
+        return "" if self.decision is None else rejects_nothing(self.decision.threshold)
 
     def count_known(self) -> int:
         """Return how many images were accepted as known."""
@@ -210,6 +224,7 @@ class BatchPredictions:
             self.found.nearest.tolist(),
             self.found.score.tolist(),
             self.found.threshold.tolist(),
+            self.found.p_value.tolist(),
             self.top_label.tolist(),
             self.top_similarity.tolist(),
             strict=True,
@@ -221,13 +236,14 @@ class BatchPredictions:
                 "nearest": names[nearest],
                 "score": round(score, 6),
                 "threshold": round(threshold, 6) if math.isfinite(threshold) else None,
+                "p_value": None if math.isnan(p_value) else p_value,
                 "classes": [
                     {"name": names[c], "similarity": round(cosine, 4)}
                     for c, cosine in zip(classes, similarities, strict=True)
                     if math.isfinite(cosine)
                 ],
             }
-            for label, nearest, score, threshold, classes, similarities in columns
+            for label, nearest, score, threshold, p_value, classes, similarities in columns
         ]
 
 
@@ -243,4 +259,4 @@ def predict_batch(recognizer: Recognizer, images: Tensor, model: int = 0) -> Bat
         values, scores = decision.class_scores(outputs), decision.scores(outputs)
     found = decision.decide_scores(scores, recognizer.class_names)
     top = values.topk(min(TOP_CLASSES, values.shape[1]), dim=1).indices
-    return BatchPredictions(found, top, similarity.gather(1, top) / recognizer.index.k, model)
+    return BatchPredictions(found, top, similarity.gather(1, top) / recognizer.index.k, model, decision)

@@ -16,9 +16,16 @@ _VERDICT = {
     "nearest": "cat",
     "score": 0.3121,
     "threshold": 0.2754,
+    "p_value": 0.62,
     "classes": _CLASSES,
 }
-_REJECTED = _VERDICT | {"file": "b.jpg", "label": "unknown", "known": False, "score": 0.2013}
+_REJECTED = _VERDICT | {
+    "file": "b.jpg",
+    "label": "unknown",
+    "known": False,
+    "score": 0.2013,
+    "p_value": 0.005,
+}
 _BAD = {"file": "c.jpg", "error": "c.jpg is not an image in a known format"}
 
 
@@ -50,6 +57,9 @@ class Verdict(BaseModel):
     nearest: str | None = Field(None, description="the class it looks most like, known or not")
     score: float | None = Field(None, description="higher = more likely known")
     threshold: float | None = Field(None, description="known from here on; null if nothing is rejected")
+    p_value: float | None = Field(
+        None, description="how unusual it is for a known image, in (0, 1]: unknown if at most false_reject"
+    )
     classes: list[Near] | None = Field(None, description="the nearest classes, best first")
     error: str | None = Field(None, description="instead of all else, if this image could not be read")
 
@@ -60,6 +70,7 @@ class Verdicts(BaseModel):
     model_config = _example({"images": [_VERDICT, _REJECTED, _BAD], "model": 1})
     images: list[Verdict]
     model: int = Field(description="1 at first, one more with every change of the model")
+    note: str | None = Field(None, description="one line, if nothing can be rejected at the rate asked for")
 
 
 class Neighbour(BaseModel):
@@ -87,6 +98,7 @@ class Explained(BaseModel):
     known: bool | None = None
     score: float | None = None
     threshold: float | None = None
+    p_value: float | None = None
     verdict: str | None = Field(None, description="the decision in one sentence")
     heat_map: str | None = Field(None, description="where the network looked, over the image: PNG in base64")
     classes: list[Evidence] | None = None
@@ -120,6 +132,27 @@ class Taught(BaseModel):
     images: int = Field(description="images of this class in the index")
     classes: list[str]
     note: str | None = Field(None, description="one line, if the model now rejects nothing")
+
+
+class Drift(BaseModel):
+    """Whether the images that were accepted still look like the known ones; from the last change on."""
+
+    model_config = _example(
+        {
+            "model": 1,
+            "images": 812,
+            "log10_odds": 0.1214,
+            "highest_log10_odds": 0.5302,
+            "alarm": False,
+            "text": "drift: no sign of it in 812 accepted images",
+        }
+    )
+    model: int = Field(description="the state of the model")
+    images: int = Field(description="accepted images so far")
+    log10_odds: float = Field(description="log10 of the odds against 'nothing has changed', now")
+    highest_log10_odds: float
+    alarm: bool = Field(description="whether they ever reached 100 to 1: without a change, 1 model in 100")
+    text: str
 
 
 class Alive(BaseModel):

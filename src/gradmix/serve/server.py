@@ -39,7 +39,7 @@ _ABOUT = """Image recognition that says "unknown". Images are sent as files of a
 Everything that is refused is answered with a 4xx (or 503, try again) and `{"error": "one line"}`."""
 ENDPOINTS = frozenset(
     {"/v1/predict", "/v1/explain", "/v1/discover", "/v1/enroll", "/v1/forget", "/healthz", "/metrics"}
-    | {"/livez", "/readyz"}
+    | {"/v1/drift", "/livez", "/readyz"}
 )
 _SECONDS_TO_FINISH = 30
 _MOST_CONNECTIONS = 1024

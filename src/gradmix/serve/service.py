@@ -22,6 +22,7 @@ from ..recognition import Discovery, Explanation, Recognizer
 from ..recognition.calibration import rejects_nothing
 from ..recognition.model_format import GivenModule
 from .access import AccessToken
+from .drift_monitor import DriftMonitor
 from .http import HTTPError
 from .limits import Deadline, Limits, PixelBudget, RequestContext
 from .live_model import BatchPredictions, LiveModel, predict_batch
@@ -83,13 +84,27 @@ class Metrics:
             "gradmix_waiting_images", "Images that wait for the network.", registry=registry
         )
         self._classes = Gauge("gradmix_classes", "Classes that the model knows.", registry=registry)
+        self._drift = {
+            name: Gauge(f"gradmix_drift_{name}", about, registry=registry)
+            for name, about in (
+                ("log10_odds", "Odds that accepted images no longer look like the known ones: log10, now."),
+                ("highest_log10_odds", "The highest since this state of the model began; 2 is an alarm."),
+                ("images", "Accepted images that the odds are from."),
+            )
+        }
         for verdict in ("known", "unknown"):
             self._images.labels(verdict)
 
-    def watch(self, waiting: Callable[[], float], classes: Callable[[], float]) -> None:
+    def watch(
+        self,
+        waiting: Callable[[], float],
+        classes: Callable[[], float],
+        drift: Callable[[], dict[str, Any]],
+    ) -> None:
         """Call these for their values whenever the metrics are read."""
         self._waiting.set_function(waiting)
         self._classes.set_function(classes)
+        self._find_drift = drift
 
     def count_request(self, endpoint: str, status: int, seconds: float) -> None:
         self._requests.labels(endpoint, str(status)).inc()
@@ -104,6 +119,9 @@ class Metrics:
 
     def text(self) -> bytes:
         """Return the metrics in the text format of Prometheus."""
+        found = self._find_drift()
+        for name, gauge in self._drift.items():
+            gauge.set(found[name])
         return generate_latest(self._registry)
 
 
@@ -133,8 +151,11 @@ class ModelService:
         self._helpers = ThreadPoolExecutor(count_cores(), thread_name_prefix="helper")
         self._explain_worker = SerialWorker("explain")
         self._change_worker = SerialWorker("change")
+        self._drift = DriftMonitor(self.live.current)
         self.metrics.watch(
-            lambda: self._batcher.waiting, lambda: len(self.live.current.recognizer.class_names)
+            lambda: self._batcher.waiting,
+            lambda: len(self.live.current.recognizer.class_names),
+            self.drift,
         )
 
     @property
@@ -167,13 +188,26 @@ class ModelService:
         """Predict images (n, C, S, S) uint8."""
         return self._batcher.submit(images)
 
-    def explain(self, images: ImageSet, classes: int = 3, neighbours: int = 5) -> Future[list[Explanation]]:
-        """Explain at most :data:`MOST_EXPLAINED` images."""
+    def drift(self) -> dict[str, Any]:
+        """Return whether the images that were accepted still look like the known ones."""
+        return self._drift.state(self.live.current)
+
+    def explain(
+        self,
+        images: ImageSet,
+        classes: int = 3,
+        neighbours: int = 5,
+        false_reject: float | None = None,
+    ) -> Future[list[Explanation]]:
+        """Explain at most :data:`MOST_EXPLAINED` images, at another rate than the model's if one is given."""
         if len(images) > MOST_EXPLAINED:
             raise HTTPError(413, f"{len(images)} images to explain at once; the limit is {MOST_EXPLAINED}")
 
         def work() -> list[Explanation]:
-            found = self.live.current.explainer.explain(images, classes, neighbours)
+            explainer = self.live.current.explainer
+            if false_reject is not None:
+                explainer = explainer.at_rate(false_reject)
+            found = explainer.explain(images, classes, neighbours)
             return [_strip_folders(explanation) for explanation in found]
 
         return self._explain_worker.submit(work)
@@ -215,6 +249,7 @@ class ModelService:
         predictions = predict_batch(served.recognizer, images, served.number)
         known = predictions.count_known()
         self.metrics.count_images(known, len(images) - known)
+        self._drift.observe(served, predictions.found)
         return predictions
 
 
