@@ -11,6 +11,7 @@ import yaml
 
 from gradmix.cli import main
 from gradmix.cli.field_help import describe_fields, list_fields, write_value
+from gradmix.methods.frozen import FrozenSettings
 from gradmix.recipe import load_recipe, make_recipe, recipe_names
 from gradmix.recipe.recipe import _sections
 
@@ -67,7 +68,8 @@ def test_two_recipes_are_compared(capsys: pytest.CaptureFixture[str], refused: R
 
 def test_the_help_of_train_has_every_field_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
     found = [field for fields in list_fields().values() for field in fields]
-    declared = {f.name: f.default for kind in _sections("gradmix").values() for f in dataclasses.fields(kind)}
+    kinds = [*_sections("gradmix").values(), FrozenSettings]
+    declared = {f.name: f.default for kind in kinds for f in dataclasses.fields(kind)}
     assert {field.name: field.default for field in found} == {
         name: write_value(default) for name, default in declared.items()
     }
@@ -76,4 +78,5 @@ def test_the_help_of_train_has_every_field_with_its_default(capsys: pytest.Captu
         main(["train", "--help"])
     out = capsys.readouterr().out
     assert describe_fields() in out
+    assert "  --whiten false                     a linear map after which" in out
     assert "  --warmup-steps 0                   linear rise from 0 to the schedule's own value\n" in out

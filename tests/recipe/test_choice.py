@@ -19,6 +19,12 @@ def test_what_says_nothing_about_training_changes_nothing(field: str) -> None:
     assert choose_recipe({field}, own_images=True).recipe == "photos"
 
 
+@pytest.mark.parametrize("field", ["evidence", "whiten", "train_head"])
+def test_what_only_a_frozen_network_has_leaves_it_frozen(field: str) -> None:
+    assert choose_recipe({field}, own_images=True).recipe == "photos"
+    assert choose_recipe({field, "epochs"}, own_images=True).recipe == "small"
+
+
 @pytest.mark.parametrize("field", ["epochs", "method", "encoder", "image_size", "lr"])
 def test_who_sets_a_field_of_the_training_gets_a_training(field: str) -> None:
     choice = choose_recipe({"seed", field}, own_images=True)

@@ -15,6 +15,9 @@ SECTIONS = {
         ("methods/mixed_views.py", "MixingSettings"),
         ("methods/gradmix.py", "GradMixSettings"),
     ),
+    "what is fitted to a frozen network (of the method frozen; recipe photos sets all to true)": (
+        ("methods/frozen.py", "FrozenSettings"),
+    ),
     "views: what the network sees in training": (("views/augment.py", "ViewSettings"),),
     "the network": (("models/encoders.py", "ModelSettings"),),
     "the loop": (("recipe/training_settings.py", "TrainingSettings"),),
@@ -51,7 +54,7 @@ def read_fields(source: str, class_name: str) -> list[FieldHelp]:
 
 
 def list_fields() -> dict[str, list[FieldHelp]]:
-    """Return the fields of a recipe of the default method, by section."""
+    """Return the fields of a recipe of the default method, and of a frozen network, by section."""
     package = resources.files("gradmix")
     return {
         heading: [

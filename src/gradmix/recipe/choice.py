@@ -6,12 +6,16 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields
 
 from ..detection.settings import DetectionSettings
+from ..methods.frozen import FrozenSettings
 from ..models.published import INSTALL, is_available
 from .files import read_recipe_values
 
 PRETRAINED_RECIPE, UNTRAINED_RECIPE = "photos", "small"
-# Fields that say nothing about how a network is trained: they go with any recipe.
-_NEUTRAL = {"seed", "device", "limit_per_class", *(f.name for f in fields(DetectionSettings))}
+# Fields that say nothing about how a network is trained: they go with any recipe, or with a frozen network.
+_NEUTRAL = {
+    *("seed", "device", "limit_per_class"),
+    *(f.name for settings in (DetectionSettings, FrozenSettings) for f in fields(settings)),
+}
 
 
 @dataclass(frozen=True)
