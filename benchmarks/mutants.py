@@ -65,6 +65,7 @@ KNOWN = "detection/test_known_scores.py"
 ENROLL, RECOGNIZER = "recognition/test_enroll.py", "recognition/test_recognizer.py"
 CALIBRATED = "recognition/test_calibration.py"
 FORMAT, DAMAGED = "recognition/test_model_format.py", "recognition/test_damaged_model.py"
+EVENTS = "serve/test_guard_events.py"
 GUARD, ACCESS, LIMITS = "serve/test_guard.py", "serve/test_access.py", "serve/test_limits.py"
 
 
@@ -207,8 +208,8 @@ MUTANTS: list[Mutant] = [
         "serve/guard.py",
         ("self._hosts.check(host)", "pass", (GUARD,)),
         ("        check_page_path(path)\n", "", (GUARD,)),
-        ("            check_page_body(path, body)\n", "", (GUARD,)),
-        ('check_origin(headers.get(b"origin"), headers.get(b"sec-fetch-site"), host)', "pass", (GUARD,)),
+        ("            check_page_body(path, body, self._events)\n", "", (GUARD, EVENTS)),
+        ('check_origin(headers.get(b"origin"), site, host, mode)', "pass", (GUARD,)),
         ("        if wait:\n", "        if False:\n", (GUARD,)),
         ("retry_after=math.ceil(wait)", "retry_after=int(wait)", (GUARD,)),
         ("self._held.give_back(len(body))", "pass", (GUARD,)),
@@ -223,7 +224,7 @@ MUTANTS: list[Mutant] = [
     ),
     *_mutants(
         "serve/access.py",
-        ('if origin is None and fetch_site == "cross-site":', "if False:", (ACCESS,)),
+        ('if origin is None and fetch_site in ("cross-site", "same-site") and', "if False and", (ACCESS,)),
         ("(host or '').lower()", "(host or '')", (ACCESS,)),
         ('token.strip() if scheme.lower() == "bearer" else None', "token.strip()", (ACCESS,)),
     ),

@@ -80,6 +80,7 @@ def test_origins() -> None:
         ("http://[", None),
         ("http://127.0.0.1:8000", "same-site"),
         (None, "cross-site"),
+        (None, "same-site"),
     ]:
         with pytest.raises(HTTPError) as refused:
             check_origin(origin, site, "127.0.0.1:7860")

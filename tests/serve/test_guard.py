@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gradmix.serve.access import HostPolicy
-from gradmix.serve.guard import RequestGuard, check_page_body, check_page_path
+from gradmix.serve.guard import RequestGuard, check_page_path
 from gradmix.serve.http import App, HTTPError, Message, Receive, Send
 from gradmix.serve.limits import Limits, RequestContext, get_context
 from gradmix.serve.service import Metrics
@@ -28,7 +28,7 @@ def make_guard(app: App = echo, metrics: Metrics | None = None, **limits: Any) -
     hosts = HostPolicy(frozenset({"127.0.0.1"}))
     bounds = Limits(**{"rate": 0, **limits})
     count = (metrics or Metrics()).count_request
-    return RequestGuard(app, bounds, hosts, count, frozenset({"/v1/predict"}))
+    return RequestGuard(app, bounds, hosts, count, frozenset({"/v1/predict"}), {0: 1})
 
 
 async def ask(guard: RequestGuard, receive: Receive, path: str = "/v1/predict", **headers: str) -> Answer:
@@ -212,9 +212,9 @@ EVENT = "/ui/gradio_api/queue/join"
 @pytest.mark.parametrize(
     ("path", "content", "headers", "status"),
     [
-        (EVENT, b'{"data": [{"text": "a"}]}', {}, 200),
-        (EVENT, b'{"data": [{"path": "/etc/passwd"}]}', {}, 422),
-        (EVENT, b'{"data": [{"url": "http://10.0.0.1/"}]}', {}, 422),
+        (EVENT, b'{"data": [{"text": "a"}], "fn_index": 0, "session_hash": "x"}', {}, 200),
+        (EVENT, b'{"data": [{"path": "/etc/passwd"}], "fn_index": 0, "session_hash": "x"}', {}, 422),
+        (EVENT, b'{"data": [{"url": "http://10.0.0.1/"}], "fn_index": 0, "session_hash": "x"}', {}, 422),
         (EVENT, b"no JSON", {}, 400),
         ("/ui/gradio_api/upload", b"", {}, 404),
         ("/v1/predict", b"x", {"origin": "http://127.0.0.1"}, 200),
@@ -292,6 +292,7 @@ def test_websockets_are_closed() -> None:
         "/ui/assets/../../etc/passwd",
         "/ui/static/..%2f..%2fetc/passwd",
         "/ui/queue/join",
+        "/ui/assets/" + "a" * 300,
     ],
 )
 def test_closed_routes(path: str) -> None:
@@ -305,28 +306,3 @@ def test_closed_routes(path: str) -> None:
 )
 def test_open_routes(path: str) -> None:
     check_page_path(path)
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        {"data": [{"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}]},
-        {"data": [None, [{"p": {"url": "http://169.254.169.254/"}}]]},
-        {"event_data": {"files": [{"path": "x"}]}},
-        ["x"],
-        "x",
-    ],
-)
-@pytest.mark.parametrize("path", ["/ui/gradio_api/queue/join", "/ui/gradio_api/run/predict"])
-def test_events_name_no_files(event: object, path: str) -> None:
-    with pytest.raises(HTTPError):
-        check_page_body(path, json.dumps(event).encode())
-
-
-def test_events_that_are_not_json_or_too_deep() -> None:
-    for body in (b"", b"{", b"[" * 100_000, b'{"a":' * 50 + b"1" + b"}" * 50, b"\xff"):
-        with pytest.raises(HTTPError):
-            check_page_body("/ui/gradio_api/queue/join", body)
-    check_page_body(
-        "/ui/gradio_api/queue/join", b'{"data": [null], "event_data": {"files": [{"name": "a"}]}}'
-    )

@@ -6,6 +6,7 @@ import contextlib
 import io
 import pickle
 import struct
+import tracemalloc
 import zlib
 
 import httpx
@@ -235,3 +236,22 @@ def test_parts_may_hold_what_looks_like_a_boundary() -> None:
 def test_preamble_and_spaces_after_a_boundary() -> None:
     body = b"for old mail programs\r\n--x\r\nA: b\r\n\r\none\r\n--x  \r\nA: b\r\n\r\ntwo\r\n--x--\r\nepilogue"
     assert split_parts(body, b"x") == [(b"A: b", b"one"), (b"A: b", b"two")]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"--x\r\nA: " + b"a" * 10_000_000 + b"\r\n\r\n\r\n--x--\r\n", 413),  # one long header
+        (b"--x" + b" " * 1_000_000 + b"\r\nA: b\r\n\r\n\r\n--x--\r\n", 400),
+        (b"--x\r\n" + b"\r\n".join([b"A:b"] * 1_000_000) + b"\r\n\r\n\r\n--x--\r\n", 413),
+        (b"--x\r\nA: b\r\n\r\n\r\n" * 1_000_000 + b"--x--", 413),  # very many parts
+    ],
+)
+def test_what_is_large_where_it_should_be_small_is_refused_without_a_copy(body: bytes, status: int) -> None:
+    tracemalloc.start()
+    with pytest.raises(HTTPError) as refused:
+        split_parts(body, b"x")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert refused.value.status == status
+    assert peak < len(body) + 10_000_000

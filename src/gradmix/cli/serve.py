@@ -24,7 +24,7 @@ _PIXELS = (
     ("--max-client-pixels", 200_000_000, "pixels of one client being decoded"),
     ("--max-total-pixels", 400_000_000, "pixels of all clients being decoded"),
 )
-_NEEDED = ("fastapi", "uvicorn", "prometheus_client", "gradio")  # the extra 'serve'
+_NEEDED = ("fastapi", "uvicorn", "httptools", "prometheus_client", "gradio")  # the extra 'serve'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,6 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="requests per second of one client (default 50; 0: any)",
     )
+    parser.add_argument(
+        "--max-connections", type=int, default=256, metavar="N", help="of one client (default 256)"
+    )
     add_backbone_arguments(parser)
 
 
@@ -81,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
         client_pixels=args.max_client_pixels,
         total_pixels=args.max_total_pixels,
         answer_seconds=args.deadline,
+        connections=args.max_connections,
     )
     service = ModelService(args.model, limits, token, args.detector, read_backbone(args))
     warn_if_open(args.host, token)

@@ -11,7 +11,7 @@ import ipaddress
 import os
 import re
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,11 +42,15 @@ class HostPolicy:
             return cls(names)
         return cls(names | {socket.gethostname().lower(), socket.getfqdn().lower()}, any_address=True)
 
-    def check(self, host: str | None) -> None:
-        """Raise 421 if a ``Host`` header does not name this server."""
+    def knows(self, host: str | None) -> bool:
+        """Return whether a ``Host`` header names this server."""
         found = _HOST.fullmatch(host or "")
         name = found[1].strip("[]").lower() if found else ""
-        if name in self.names or (self.any_address and _is_address(name)):
+        return name in self.names or (self.any_address and _is_address(name))
+
+    def check(self, host: str | None) -> None:
+        """Raise 421 if a ``Host`` header does not name this server."""
+        if self.knows(host):
             return
         raise HTTPError(
             421, f"this server is not called {one_line(host or 'nothing', 80)!r}; add --allow-host if it is"
@@ -67,13 +71,33 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_origin(origin: str | None, fetch_site: str | None, host: str | None) -> None:
-    """Raise 403 for a request from a page of another site; programs send no ``Origin`` and pass."""
+def check_origin(
+    origin: str | None, fetch_site: str | None, host: str | None, fetch_mode: str | None = None
+) -> None:
+    """Raise 403 for a request from a page of another site; programs send no ``Origin`` and pass.
+
+    A link on another site may be followed (``fetch_mode`` navigate): that site does not see what it leads to.
+    """
     own = {f"{scheme}://{(host or '').lower()}" for scheme in ("http", "https")}
     if origin is not None and origin.lower() not in own:
         raise HTTPError(403, "this request comes from a page of another site")
-    if origin is None and fetch_site == "cross-site":
+    if origin is None and fetch_site in ("cross-site", "same-site") and fetch_mode != "navigate":
         raise HTTPError(403, "this request comes from a page of another site")
+
+
+def drop_forwarded(headers: Sequence[tuple[bytes, bytes]], hosts: HostPolicy) -> list[tuple[bytes, bytes]]:
+    """Return the headers without what a client may claim about a proxy in front of the server.
+
+    Believed are the scheme, and a forwarded host that is a name of this server (``--allow-host``): the page
+    builds its addresses from them.
+    """
+    return [
+        (name, value)
+        for name, value in headers
+        if not name.startswith((b"x-forwarded", b"forwarded", b"x-gradio", b"x-direct", b"x-original"))
+        or (name == b"x-forwarded-proto" and value in (b"http", b"https"))
+        or (name == b"x-forwarded-host" and hosts.knows(value.decode("latin-1")))
+    ]
 
 
 class AccessToken:

@@ -37,7 +37,8 @@ class Limits:
 
     Per request: ``upload_bytes``, ``images``, ``request_pixels``, ``seconds`` to arrive, and
     ``answer_seconds`` from then to the response. Per image: ``pixels``. Per client: ``rate`` requests per
-    second, with bursts of twice as many (0: no limit), and ``client_pixels`` being decoded. In total:
+    second, with bursts of twice as many (0: no limit), ten times as many for what only reads,
+    ``connections`` at once, and ``client_pixels`` being decoded. In total:
     ``total_pixels`` being decoded, ``waiting_images`` queued for the network, ``held_bytes`` of uploads in
     memory.
     """
@@ -53,10 +54,11 @@ class Limits:
     client_pixels: int = 200_000_000
     total_pixels: int = 400_000_000
     answer_seconds: float = 30.0
+    connections: int = 256
 
     def __post_init__(self) -> None:
         counts = ("upload_bytes", "images", "pixels", "waiting_images", "held_bytes")
-        for name in (*counts, "request_pixels", "client_pixels", "total_pixels"):
+        for name in (*counts, "connections", "request_pixels", "client_pixels", "total_pixels"):
             if getattr(self, name) < 1:
                 raise UserError(f"the limit {name} must be at least 1, not {getattr(self, name)}")
         if self.pixels > MAX_PIXELS:

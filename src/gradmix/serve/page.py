@@ -130,11 +130,12 @@ class PageEvents:
         return session, self.header(), self.zone(), *parts, naming, "", "", page_html.message(text)
 
 
-def mount_page(app: FastAPI, service: ModelService) -> None:
-    """Add the page to ``app``, at /ui."""
+def mount_page(app: FastAPI, service: ModelService) -> dict[int, int]:
+    """Add the page to ``app``, at /ui; return how many inputs each of its events has, by its number."""
+    blocks = build_page(service)
     gr.mount_gradio_app(
         app,
-        build_page(service),
+        blocks,
         path=PAGE,
         footer_links=[],
         run_history=False,
@@ -147,6 +148,7 @@ def mount_page(app: FastAPI, service: ModelService) -> None:
         theme=_make_theme(),
         css=_read_text("page.css"),
     )
+    return {number: len(event.inputs) for number, event in blocks.fns.items()}
 
 
 def build_page(service: ModelService) -> Any:

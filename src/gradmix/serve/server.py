@@ -28,6 +28,7 @@ from ..errors import UserError
 from ..machine import count_cores
 from .access import HostPolicy, is_loopback
 from .api import FastPredict, make_router
+from .connections import ConnectionTable, make_protocol
 from .guard import PAGE, RequestGuard
 from .http import INTERNAL_ERROR, HTTPError
 from .service import ModelService, default_workers
@@ -42,7 +43,6 @@ ENDPOINTS = frozenset(
     | {"/v1/drift", "/livez", "/readyz"}
 )
 _SECONDS_TO_FINISH = 30
-_MOST_CONNECTIONS = 1024
 
 
 def create_app(
@@ -65,10 +65,11 @@ def create_app(
     app.include_router(make_router(service))
     _add_error_handlers(app)
     _document_token(app)
+    events: dict[int, int] = {}
     if page:
         from .page import mount_page
 
-        mount_page(app, service)
+        events = mount_page(app, service)
 
         @app.get("/", include_in_schema=False)
         async def redirect_to_page() -> Response:
@@ -82,7 +83,7 @@ def create_app(
 
     hosts = HostPolicy.for_address(host, allow_hosts)
     guard = RequestGuard(
-        FastPredict(app, service), service.limits, hosts, service.metrics.count_request, ENDPOINTS
+        FastPredict(app, service), service.limits, hosts, service.metrics.count_request, ENDPOINTS, events
     )
     return app, guard
 
@@ -167,7 +168,7 @@ def serve(
         access_log=False,
         proxy_headers=False,  # a client could claim any address in them
         server_header=False,
-        limit_concurrency=_MOST_CONNECTIONS,
+        http=make_protocol(ConnectionTable(per_client=service.limits.connections)),
         timeout_graceful_shutdown=_SECONDS_TO_FINISH,
         ws="none",
         lifespan="on",

@@ -29,6 +29,8 @@ IMAGES_FIELD = "images"  # the field of the form that holds the files
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "MPO", "PNG", "PPM", "TIFF", "WEBP")
 _PARAMETER = re.compile(r';\s*(name|filename|filename\*)=(?:"([^"]*)"|([^;\s]*))', re.IGNORECASE)
 _BOUNDARY = re.compile(r'boundary=(?:"([^"]{1,70})"|([^;\s"]{1,70}))', re.IGNORECASE)
+_MOST_PARTS = 10_000
+_LONGEST_HEAD = 8 * 1024  # bytes of the headers of a part
 _MOST_FIELDS = 16
 _LONGEST_FIELD = 1000
 _LONGEST_NAME = 100
@@ -81,26 +83,38 @@ def parse_form(body: bytes, content_type: str) -> Form:
     return Form(tuple(uploads), fields)
 
 
-# Not python-multipart (0.0.33 was tried): it rejects a preamble, takes a boundary with trailing spaces for
-# content and so merges two files, accepts a body that is cut off, drops `filename*`, and logs a line per
-# malformed request.
+# Not python-multipart (0.0.33 was tried, twice): it rejects a preamble, takes a boundary with trailing spaces
+# for content and so merges two files, accepts a body that is cut off, drops `filename*`, and logs a line per
+# malformed request. What it has are limits; they are here too.
 def split_parts(body: bytes, boundary: bytes) -> list[tuple[bytes, bytes]]:
     """Return (header lines, content) of each part (RFC 2046 § 5.1.1).
 
     >>> split_parts(b"--x\\r\\nA: b\\r\\n\\r\\nhello\\r\\n--x--\\r\\n", b"x")
     [(b'A: b', b'hello')]
     """
-    pieces = (b"\r\n" + body).split(b"\r\n--" + boundary)
-    if len(pieces) < 2 or not pieces[-1].startswith(b"--"):
-        raise HTTPError(400, "the multipart body is broken or cut off: its last boundary is missing")
-    parts = []
-    for piece in pieces[1:-1]:
-        after, line_end, rest = piece.partition(b"\r\n")
-        head, blank, content = (b"\r\n" + rest).partition(b"\r\n\r\n")
-        if after.strip() or not line_end or not blank:
-            raise HTTPError(400, "the multipart body is broken: a part has no headers")
-        parts.append((head[2:], content))
+    line, body = b"\r\n--" + boundary, b"\r\n" + body
+    begin = body.find(line) + len(line)
+    parts: list[tuple[bytes, bytes]] = []
+    while body[begin : begin + 2] != b"--":
+        end = body.find(line, begin)
+        if begin < len(line) or end < 0:
+            raise HTTPError(400, "the multipart body is broken or cut off: its last boundary is missing")
+        if len(parts) >= _MOST_PARTS:
+            raise HTTPError(413, f"the multipart body has more than {_MOST_PARTS:,} parts")
+        parts.append(_split_part(body, begin, end))
+        begin = end + len(line)
     return parts
+
+
+def _split_part(body: bytes, begin: int, end: int) -> tuple[bytes, bytes]:
+    """Return header lines and content of the part between two boundaries; nothing larger is looked at."""
+    first = body.find(b"\r\n", begin, end)  # the end of the boundary's own line
+    blank = body.find(b"\r\n\r\n", first, min(end, first + _LONGEST_HEAD)) if first >= 0 else -1
+    if first >= 0 and blank < 0 and end - first > _LONGEST_HEAD:
+        raise HTTPError(413, f"the headers of a part are longer than {_LONGEST_HEAD:,} bytes")
+    if blank < 0 or first - begin > _LONGEST_HEAD or body[begin:first].strip():
+        raise HTTPError(400, "the multipart body is broken: a part has no headers")
+    return body[first + 2 : blank], body[blank + 4 : end]
 
 
 def display_name(name: str, otherwise: str) -> str:
