@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import UserError
+from . import add_backbone_arguments, read_backbone
+
 if TYPE_CHECKING:
     from ..data import CheckReport, Listing, SplitInfo
+    from ..recognition.review import Review
 
 _CLASSES_SHOWN = 20
 _FINDINGS_SHOWN = 20  # of each kind; --all shows the rest
@@ -45,6 +51,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "gradmix data check photos/",
     )
     check.add_argument("--recipe", help="… with this recipe (default: small)")
+    check.add_argument(
+        "--model",
+        type=Path,
+        metavar="RUN",
+        help="and list probably wrong labels, near duplicates and odd ones out, as this model sees them",
+    )
+    check.add_argument(
+        "--out", type=Path, metavar="DIR", help="with --model: write the list and contact sheets there"
+    )
+    add_backbone_arguments(check)
     sheet = _add_subcommand(
         ways,
         "corrupt",
@@ -96,9 +112,65 @@ def run(args: argparse.Namespace) -> int:
             describe_data(args.source, data_root=args.data_root), None if args.all else _CLASSES_SHOWN
         )
         return 0
+    if args.out is not None and args.model is None:
+        raise UserError("--out goes with --model RUN")
+    review = None if args.model is None else _prepare_review(args)
     report = _add_obstacles(check_data(args.source, data_root=args.data_root), args)
-    _print_check(report, None if args.all else _FINDINGS_SHOWN)
+    most = None if args.all else _FINDINGS_SHOWN
+    _print_check(report, most)
+    if review is not None:
+        _show_review(review(), args.out, most)
     return 1 if report.broken else 0
+
+
+def _prepare_review(args: argparse.Namespace) -> Callable[[], Review]:
+    """Open the model and check the options now; return the work, which takes longer."""
+    from ..data import list_splits, load_images
+    from ..recognition import load
+    from ..recognition.discover import check_free
+    from ..recognition.review import review_images
+
+    if args.out is not None:
+        check_free(args.out)
+    recognizer = load(args.model, read_backbone(args))
+    wanted = recognizer.image_format
+
+    def review() -> Review:
+        splits, sets = list_splits(args.source, data_root=args.data_root), []
+        for split in splits:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what cannot be read was listed before
+                sets.append(
+                    load_images(
+                        args.source,
+                        split=split,
+                        data_root=args.data_root,
+                        size=wanted.size,
+                        channels=wanted.channels,
+                        skip_bad=True,
+                    )
+                )
+        return review_images(recognizer, sets, splits)
+
+    return review
+
+
+def _show_review(review: Review, out: Path | None, most: int | None) -> None:
+    """Print one line per concern, the most certain first within each kind; write them if asked to."""
+    shown: Counter[str] = Counter()
+    for concern in review.concerns:
+        shown[concern.kind] += 1
+        if most is None or shown[concern.kind] <= most:
+            print(f"{concern.kind}: {review.name(concern.first)}: {concern.what}")
+    for kind, number in shown.items():
+        if most is not None and number > most:
+            print(f"… and {number - most} more: {kind} (--all shows them)")
+    print(", ".join(f"{kind}: {number}" for kind, number in shown.items()) or "the model sees no concern")
+    if out is not None:
+        from ..report.review_sheet import write_review
+
+        write_review(review, out)
+        print(out)
 
 
 def _add_obstacles(report: CheckReport, args: argparse.Namespace) -> CheckReport:
