@@ -24,6 +24,7 @@ from ..models.backbone import register_backbone
 from ..recipe import recipe_names
 from ..recognition import Recognizer, fit
 from ..recognition.model_file import load_with_notes
+from ..recognition.trainable import why_too_few_classes
 from ..training import load_recipe
 from .display import PredictionTable
 from .model_methods import ModelMethods
@@ -137,9 +138,10 @@ class OpenSetClassifier(ModelMethods, ClassifierMixin, RecipeParameters):  # typ
                     f"{unknown!r} stands for unknown and cannot be a class; leave these images out"
                 )
             images, classes = _leave_out(unknown, images, classes)
-            if len(classes) < 2:
-                there = f"only one class ({classes[0]})" if len(classes) else "no image of a known class"
-                raise UserError(f"{there}; recognition needs two or more known classes")
+            if not len(classes):
+                raise UserError("no image of a known class; recognition needs one or more known classes")
+            if reason := why_too_few_classes(images.class_counts(), recipe):
+                raise UserError(reason)
             recognizer = fit(images, recipe)
         self.known_classes_, self.unknown_label_ = classes, unknown
         self.recognizer_ = recognizer.recalibrate(per_class=True) if self.per_class else recognizer

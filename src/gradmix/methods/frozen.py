@@ -38,6 +38,7 @@ class Frozen(Method):
     view_count = 1
     needs_training = False
     takes_towers = True
+    takes_one_class = True
 
     @classmethod
     def describe_network(

@@ -120,6 +120,7 @@ class Method(nn.Module):
     network: Network
 
     takes_towers: bool = False  # whether encoder hf:… will do, a body in place of the encoder
+    takes_one_class: ClassVar[bool] = False  # whether there is something to learn from a single class
 
     @classmethod
     def describe_network(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ..detection import AUTO, KNN
 from ..detection.threshold import needed_images
 from ..errors import UserError
 from ..methods import METHODS
@@ -27,7 +28,7 @@ def find_obstacles(counts: Mapping[str, int], recipe: Recipe) -> list[Obstacle]:
     class 'cat' has 2 training images, fewer than k = 3 neighbours; add images or lower --k
     no class can be called 'unknown': that is the answer for all others
     """
-    found = [] if len(counts) > 1 else [Obstacle("", "open-set recognition needs at least two known classes")]
+    found = [Obstacle("", reason)] if (reason := why_too_few_classes(counts, recipe)) else []
     back = plan_holdout(counts, recipe)
     for name, count in counts.items():
         try:
@@ -40,6 +41,25 @@ def find_obstacles(counts: Mapping[str, int], recipe: Recipe) -> list[Obstacle]:
         except UserError as error:
             found.append(Obstacle("", str(error)))
     return found
+
+
+def why_too_few_classes(counts: Mapping[str, int], recipe: Recipe) -> str:
+    """Return why there are too few classes, or ""; one class alone is told by its neighbours."""
+    if len(counts) > 1:
+        return ""
+    if not counts:
+        return "there is no class to train on"
+    if not METHODS[recipe.method].takes_one_class:
+        return (
+            f"there is only one class ({next(iter(counts))}), and method {recipe.method} learns from what "
+            "tells classes apart; add another class, or take the recipe photos, which can do with one"
+        )
+    d = recipe.detection
+    if d.detector.partition(":")[0] not in (AUTO, KNN.name) or d.detector == "knn:sum":
+        return f"detector {d.detector} compares classes, and there is only one; leave --detector out"
+    if d.score_normalize == "sum":
+        return "score_normalize sum is a share among classes, and there is only one; take none or shifted"
+    return ""
 
 
 def refuse_untrainable(counts: Mapping[str, int], recipe: Recipe, source: str) -> None:

@@ -99,8 +99,13 @@ def test_folders_that_cannot_be_trained_on(
     with pytest.raises(UserError, match=r"eel has no readable image: .*1.png is not an image"):
         load_images(photos, skip_bad=True)
     save_image(tmp_path / "one" / "cat" / "1.png")
-    with pytest.raises(UserError, match=r"only one class folder \(cat\)"):
-        load_images(tmp_path / "one")
+    assert load_images(tmp_path / "one").class_names == ("cat",)
+    save_image(tmp_path / "one" / "cat" / "sub" / "1.png")
+    assert len(load_images(tmp_path / "one")) == 2
+    save_image(tmp_path / "above" / "photos" / "cat" / "1.png")
+    save_image(tmp_path / "above" / "photos" / "dog" / "1.png")
+    with pytest.raises(UserError, match=r"one class folder \(photos\), which holds folders; .*above/photos"):
+        load_images(tmp_path / "above")
     save_image(tmp_path / "loose" / "1.png")
     with pytest.raises(UserError, match="no class folders"):
         load_images(tmp_path / "loose")

@@ -49,8 +49,11 @@ def read(path: Path, split: str, options: ReadOptions) -> ReadResult:
     divided = _split_folders(path)
     folder = divided[split] if divided else path
     names = _class_names(divided.get("train", folder))
-    if split in ("train", UNDIVIDED) and len(names) < 2:
-        raise UserError(f"{folder} has only one class folder ({names[0]}); recognition needs two or more")
+    if split in ("train", UNDIVIDED) and len(names) == 1 and _holds_folders_only(folder / names[0]):
+        raise UserError(
+            f"{folder} has only one class folder ({names[0]}), which holds folders; for a class each: "
+            f"{folder / names[0]}"
+        )
     number = {name: i for i, name in enumerate(names)}
     files: list[Path] = []
     labels: list[int] = []
@@ -96,6 +99,11 @@ def _class_names(folder: Path) -> tuple[str, ...]:
     if not names:
         raise UserError(f"{folder} has images but no class folders; make one folder a class, named after it")
     return names
+
+
+def _holds_folders_only(folder: Path) -> bool:
+    """Return whether a folder is rather one of class folders than a class."""
+    return len(list_subfolders(folder)) > 1 and not _loose_image(folder)
 
 
 def _loose_image(folder: Path) -> bool:
