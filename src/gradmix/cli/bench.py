@@ -4,6 +4,7 @@ gradmix bench step
 gradmix bench step --encoder resnet18 --batch-size 32 --rounds 5
 gradmix bench methods --method arpl --method medaf
 gradmix bench quality --protocol cifar10 --minutes 10 --out bench/cifar10
+gradmix bench attention runs/cifar10
 gradmix bench knn --features 1000000 --classes 1000
 gradmix bench detectors --dim 512
 gradmix bench extract --encoder resnet18
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError, choose
+from .bench_attention import add_attention_arguments, run_attention
 
 if TYPE_CHECKING:
     from ..bench.rounds import Timing
@@ -54,6 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", required=True, type=Path, metavar="DIR", help="run folders; goes on if there"
     )
     quality.set_defaults(bench=_quality)
+
+    attention = what.add_parser(
+        "attention", help="right answers left with a square on the peak of each map, beside a random place"
+    )
+    add_attention_arguments(attention)
+    attention.set_defaults(bench=run_attention)
 
     knn = what.add_parser("knn", help="nearest neighbours: ours, faiss, a numpy loop (needs the extra faiss)")
     knn.add_argument("--features", type=int, default=1_000_000, help="training images (default 1,000,000)")
