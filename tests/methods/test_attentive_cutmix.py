@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -98,10 +99,22 @@ def test_it_trains_from_a_recipe(weights: str) -> None:
         assert torch.equal(a, b)
 
 
+def test_weights_that_a_package_carries_attend() -> None:
+    fields: dict[str, Any] = {"attention_init": "pretrained", "attention_encoder": "efficientnet_lite0"}
+    fields["attention_size"] = 64
+    method = AttentiveCutMix(network(), AttentiveCutMixSettings(**fields))
+    assert method._features(views().v1).shape == (6, 1280, 2, 2)
+    published = build_encoder(ModelSettings("efficientnet_lite0", init="pretrained"), 64, 3).state_dict()
+    found = method.attending.state_dict()
+    assert all(torch.equal(value, found[name]) for name, value in published.items())
+    recipe = tiny_recipe(method="attentive-cutmix", normalize="tf", max_steps=1, **fields)
+    assert train(tiny_images(), recipe).steps == 1
+
+
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
-        ({}, "attentive-cutmix needs a trained network: --attention-init FILE"),
+        ({}, "attentive-cutmix needs a trained network: --attention-init FILE .* pretrained"),
         ({"attention_init": "gone.pth"}, "no file gone.pth"),
     ],
 )

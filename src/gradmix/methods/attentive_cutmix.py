@@ -4,7 +4,8 @@
     L = λ·CE(f(x), label of A) + (1 − λ)·CE(f(x), label of B),   λ = cells / grid²  (6 / 49)
 
 A is another image of the minibatch. The attention comes from published weights, which have seen ImageNet's
-classes; choose ``normalize: imagenet``, so that they see images as they were trained with.
+classes; choose ``normalize: imagenet`` (for EfficientNet ``tf``), so that they see images as they were
+trained with.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ UNTRAINED = "random"
 class AttentiveCutMixSettings:
     """The network that attends, and how much is cut."""
 
-    attention_init: str = ""  # its weights: a file, or hf://owner/name; "random" to try things out
+    attention_init: str = ""  # its weights: a file, hf://owner/name, "pretrained", or "random" to try it out
     attention_encoder: str = "resnet18"
     attention_size: int = 224  # images are enlarged to this for it: 224 gives the 7x7 features of the paper
     attention_grid: int = 7
@@ -96,7 +97,7 @@ def load_attending_network(settings: AttentiveCutMixSettings, seed: int) -> nn.M
     if not settings.attention_init:
         raise UserError(
             "attentive-cutmix needs a trained network: --attention-init FILE with ResNet weights, or "
-            "hf://timm/resnet18.tv_in1k"
+            "hf://timm/resnet18.tv_in1k; or --attention-init pretrained --attention-encoder efficientnet_lite0"
         )
     init = "" if settings.attention_init == UNTRAINED else settings.attention_init
     with torch.random.fork_rng(devices=[]):
