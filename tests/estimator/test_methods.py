@@ -45,6 +45,27 @@ def test_evaluate_folders(fitted: OpenSetClassifier, folders: Path) -> None:
     assert len(text.splitlines()) == 4
 
 
+def test_a_folder_may_hold_the_unknown_images_too(
+    fitted: OpenSetClassifier, folders: Path, tmp_path: Path
+) -> None:
+    """As for the command: folders named as a class are known, all others unknown."""
+    (tmp_path / "mixed").mkdir()
+    for name in CLASSES:
+        (tmp_path / "mixed" / name).symlink_to(folders / "whole" / name)
+    (tmp_path / "mixed" / "unknown").symlink_to(folders / "others")
+    expected = fitted.evaluate(folders / "whole", folders / "others").metrics
+    assert fitted.evaluate(tmp_path / "mixed").metrics == expected
+    (tmp_path / "mixed" / "unknown").rename(tmp_path / "mixed" / "dog")
+    assert fitted.evaluate(tmp_path / "mixed").metrics == expected
+    (tmp_path / "divided" / "train").mkdir(parents=True)
+    for name in CLASSES:
+        (tmp_path / "divided" / "train" / name).symlink_to(folders / "known" / "train" / name)
+    (tmp_path / "divided" / "test").symlink_to(tmp_path / "mixed")
+    assert fitted.evaluate(str(tmp_path / "divided")).metrics == expected
+    with pytest.raises(UserError, match=r"no unknown images.*or put a folder of them beside those"):
+        fitted.evaluate(folders / "whole")
+
+
 def test_evaluate_arrays_sets_and_detectors(fitted: OpenSetClassifier) -> None:
     pictures, names = arrays(8, seed=5)
     others = crosses().images[:].permute(0, 2, 3, 1).numpy()

@@ -1,6 +1,6 @@
 """Images as uint8 tensors, in memory or mapped from disk: readers, and known/unknown splits."""
 
-from .any_images import as_images, as_labeled_images, iterate_images, read_targets
+from .any_images import as_images, as_labeled_images, iterate_images, read_own_labels, read_targets
 from .benchmarks import BENCHMARKS, Benchmark, UnknownSource
 from .cache import CacheFolder, cache_contents, cache_limit, clear_cache, make_room, mark_used
 from .catalogue import KNOWN_SETS
@@ -97,6 +97,7 @@ __all__ = [
     "openness",
     "pool_groups",
     "rank_in_class",
+    "read_own_labels",
     "read_targets",
     "refuse_damage",
     "refuse_identical",

@@ -35,7 +35,7 @@ def as_labeled_images(
     folder that is divided, the first of ``splits`` that it has is read.
     """
     if y is None:
-        images = _with_own_labels(x, image_format, splits)
+        images = read_own_labels(x, image_format, splits)
         if bool((images.labels < 0).any()):
             raise UserError("some images are labelled unknown; train on images of known classes only")
         # A data set without class names has whole numbers; their text is only what the model file holds.
@@ -174,7 +174,8 @@ def _from_nested(x: Sequence[Any], image_format: ImageFormat, count: int | None)
     return _read_whole(array, image_format, count)
 
 
-def _with_own_labels(x: Any, image_format: ImageFormat, splits: Sequence[str]) -> ImageSet:
+def read_own_labels(x: Any, image_format: ImageFormat, splits: Sequence[str]) -> ImageSet:
+    """Return images that bring their labels (-1: unknown); of a folder the first of ``splits`` it has."""
     if isinstance(x, ImageSet):
         return x.convert(image_format.size, image_format.channels)
     if isinstance(x, Dataset):

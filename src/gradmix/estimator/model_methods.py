@@ -13,7 +13,15 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from ..data import ImageSet, as_images, as_labeled_images, iterate_images, read_targets, refuse_identical
+from ..data import (
+    ImageSet,
+    as_images,
+    as_labeled_images,
+    iterate_images,
+    read_own_labels,
+    read_targets,
+    refuse_identical,
+)
 from ..detection import UNKNOWN_NAME
 from ..errors import UserError
 from ..hub_file import MODEL_FILE, parse_hub_address
@@ -44,7 +52,8 @@ class ModelMethods:
 
         ``known``: labelled images of the known classes; a folder (its ``test`` part, if it has one), or
         images and their labels ``y``. ``unknown``: images of other classes, or several sets by name; without
-        it, those that ``y`` calls unknown. ``detectors``: further scores to compare, or "all" that the model
+        it, those that ``y`` calls unknown, or of a folder those in class folders that the model does not
+        know (``test/unknown``). ``detectors``: further scores to compare, or "all" that the model
         can compute.
         """
         from ..evaluation import applicable_detectors, evaluate_open_set
@@ -177,13 +186,18 @@ class ModelMethods:
         return replace(images, labels=label_of[images.labels], class_names=recognizer.class_names)
 
     def _split_off_unknown(self, X: Any, y: Any) -> tuple[ImageSet, NDArray[Any], ImageSet]:
-        """Return the images that ``y`` gives a class, their labels, and the others."""
-        target = None if y is None else read_targets(y)
-        is_unknown = None if target is None else target == self.unknown_label_
+        """Return the images of known classes, their labels, and the others; a folder brings its labels."""
+        target, is_unknown = (None if y is None else read_targets(y)), None
+        if target is not None:
+            is_unknown = target == self.unknown_label_
+        elif isinstance(X, str | Path):
+            X = read_own_labels(X, self._check_fitted().image_format, ("test",))
+            target = np.asarray([*X.class_names, UNKNOWN_NAME])[X.labels.numpy()]  # -1: the last
+            is_unknown = ~np.isin(target, self._check_fitted().class_names)
         if target is None or is_unknown is None or not is_unknown.any():
             raise UserError(
                 "no unknown images to measure with; give some (unknown=…), or label them "
-                f"{self.unknown_label_!r} in y"
+                f"{self.unknown_label_!r} in y, or put a folder of them beside those of the classes"
             )
         images = as_images(X, self._check_fitted().image_format, len(target))
         if len(images) != len(target):
