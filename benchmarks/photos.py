@@ -2,6 +2,7 @@
 
     python benchmarks/photos.py [--data tiny-imagenet,cifar10,svhn] [--images 5,20,60] [--recipe photos,small]
     python benchmarks/photos.py --images 60 --against evidence=false --draws 20 --first 100
+    python benchmarks/photos.py --data tiny-imagenet --images 60 --far svhn
 
 For every draw: six classes of a data set with so many training images each are given to a recipe, as
 `gradmix train` would; a seventh is enrolled afterwards from 5 and from 20 images; all others are unknown.
@@ -11,6 +12,7 @@ Measured on up to 50 images of each class that were not used, mean over the draw
 
 - right: share of known images whose nearest class is theirs;  AUROC: known against unknown, by the score
 - false rejects, rejected: share of known, and of unknown images, that the model calls unknown
+- far rejected: share of 300 test images of another data set (``--far``) that the model calls unknown
 - 5 taught, 20 taught: share of the seventh class that is accepted under its name after enrolling
 - lost: share of known images that were named right before the 20 were enrolled, and are not after it
 
@@ -38,7 +40,11 @@ from gradmix.report import markdown_table
 from gradmix.training.seeds import generator_for
 
 KNOWN, TEST, TAUGHT = 6, 50, (5, 20)
-COLUMNS = ("right", "AUROC", "false rejects", "rejected", "5 taught", "20 taught", "lost", "seconds")
+FAR = 300
+COLUMNS = (
+    *("right", "AUROC", "false rejects", "rejected", "far rejected", "5 taught", "20 taught", "lost"),
+    "seconds",
+)
 
 
 def main() -> None:
@@ -52,23 +58,25 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="of the first draw (default 0)")
     parser.add_argument("--against", metavar="NAME=VALUE", help="compare with the recipe with this field")
     parser.add_argument("--field", action="append", default=[], metavar="NAME=VALUE", help="over the recipe")
+    parser.add_argument("--far", metavar="NAME", help="a data set, none of whose images is of any class")
     parser.add_argument("--data-root", help="where data sets are (default: $GRADMIX_DATA)")
     parser.add_argument("--json", type=Path, help="write the numbers here too")
     args = parser.parse_args()
     progress.show()
     fields = dict(field.split("=", 1) for field in args.field)
+    far = draw_far(args.far, args.data_root) if args.far else None
     rows, found = [], []
     for data in args.data.split(","):
         images = load_images(data, split="train", data_root=args.data_root)
         for count in map(int, args.images.split(",")):
             for recipe in args.recipe.split(","):
                 seeds = range(args.first, args.first + args.draws)
-                draws = [measure(images, count, recipe, fields, seed) for seed in seeds]
+                draws = [measure(images, count, recipe, fields, seed, far) for seed in seeds]
                 found.append({"data": data, "images": count, "recipe": recipe, "draws": draws})
                 rows.append([data, count, recipe, *(_mean(_column(draws, name)) for name in COLUMNS)])
                 if args.against:
                     other = {**fields, **dict([args.against.split("=", 1)])}
-                    others = [measure(images, count, recipe, other, seed) for seed in seeds]
+                    others = [measure(images, count, recipe, other, seed, far) for seed in seeds]
                     found.append({**found[-1], "recipe": f"{recipe}, {args.against}", "draws": others})
                     differences = (_difference(draws, others, name) for name in COLUMNS)
                     rows.append([data, count, f"minus {args.against}", *differences])
@@ -78,7 +86,12 @@ def main() -> None:
 
 
 def measure(
-    images: ImageSet, count: int, recipe_name: str, fields: dict[str, str], seed: int
+    images: ImageSet,
+    count: int,
+    recipe_name: str,
+    fields: dict[str, str],
+    seed: int,
+    far: ImageSet | None = None,
 ) -> dict[str, float | None]:
     """Make one model and measure it; None where there are too few images to enroll."""
     generator = generator_for(seed, "photos")
@@ -101,6 +114,7 @@ def measure(
         "AUROC": 100 * auroc(on_known.score, on_unknown.score),
         "false rejects": _percent(~on_known.accepted),
         "rejected": _percent(~on_unknown.accepted),
+        "far rejected": None if far is None else _percent(~model.predict(far).accepted),
         "seconds": seconds,
         "lost": None,
     }
@@ -121,6 +135,13 @@ def teach(
     named = taught.predict(images.select(rows[count:][-TEST:])).label == label
     before, after = (m.decision.decide(test).label == test.labels for m in (model, taught))
     return _percent(named), _percent(before & ~after)
+
+
+def draw_far(name: str, data_root: str | None) -> ImageSet:
+    """Return the test images of a data set that all draws are shown, the same ones."""
+    images = load_images(name, split="test", data_root=data_root)
+    order = torch.randperm(len(images), generator=generator_for(0, "photos"))
+    return images.select(order[:FAR].sort().values)
 
 
 def draw_rows(images: ImageSet, label: int, generator: torch.Generator) -> torch.Tensor:
