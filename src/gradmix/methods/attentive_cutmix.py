@@ -97,7 +97,8 @@ def load_attending_network(settings: AttentiveCutMixSettings, seed: int) -> nn.M
     if not settings.attention_init:
         raise UserError(
             "attentive-cutmix needs a trained network: --attention-init FILE with ResNet weights, or "
-            "hf://timm/resnet18.tv_in1k; or --attention-init pretrained --attention-encoder efficientnet_lite0"
+            "hf://timm/resnet18.tv_in1k; or --attention-init pretrained "
+            "--attention-encoder efficientnet_lite0"
         )
     init = "" if settings.attention_init == UNTRAINED else settings.attention_init
     with torch.random.fork_rng(devices=[]):
