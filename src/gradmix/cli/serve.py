@@ -3,8 +3,8 @@
   gradmix serve runs/photos                        # http://127.0.0.1:7860/
   GRADMIX_TOKEN=… gradmix serve runs/photos --host 0.0.0.0
 
-POST /v1/predict, /v1/explain, /v1/discover, /v1/enroll, /v1/forget; GET /livez, /readyz, /metrics,
-/openapi.json.
+POST /v1/predict, /v1/explain, /v1/discover, /v1/enroll, /v1/forget, /v1/undo;
+GET /v1/classes, /livez, /readyz, /metrics, /openapi.json.
 Listens on this machine only unless --host says otherwise. Once a token is set, changing the model needs it.
 Needs the extra 'serve'. Ctrl-C finishes what runs, and stops.
 """
@@ -24,7 +24,7 @@ _PIXELS = (
     ("--max-client-pixels", 200_000_000, "pixels of one client being decoded"),
     ("--max-total-pixels", 400_000_000, "pixels of all clients being decoded"),
 )
-_NEEDED = ("fastapi", "uvicorn", "httptools", "prometheus_client", "gradio")  # the extra 'serve'
+_NEEDED = ("fastapi", "uvicorn", "httptools", "prometheus_client")  # the extra 'serve'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

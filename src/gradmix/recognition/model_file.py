@@ -25,6 +25,7 @@ from ..errors import UserError
 from ..files import UnsettledFile, read_tensors, wait_for_lock, write_atomically
 from ..hub_file import MODEL_FILE, fetch, parse_hub_address
 from ..models.user_backbone import COPY, read_user_backbone
+from . import history
 from .model_format import FORMAT, GivenModule, pack, unpack
 from .recognizer import Recognizer
 
@@ -157,8 +158,12 @@ def replace_model(
     path: str | Path,
     change: Callable[[Recognizer], Recognizer],
     backbone: GivenModule | str | None = None,
+    keep_old: bool = False,
 ) -> tuple[Recognizer, Identity | None]:
-    """Do what :func:`update_model` does; return the new file's identity too, to detect later changes."""
+    """Do what :func:`update_model` does; return the new file's identity too, to detect later changes.
+
+    ``keep_old``: so that :func:`undo_change` can take it back.
+    """
     if (address := parse_hub_address(path)) is not None:
         raise UserError(f"{address} cannot be changed there; change a copy of its {MODEL_FILE}")
     file = model_path(path)
@@ -168,8 +173,26 @@ def replace_model(
         _remove_leftovers(file)
         recognizer, notes = load_with_notes(file, backbone)
         changed = change(recognizer)
-        save(changed, file, notes)
+        kept = history.keep(file) if keep_old else None
+        try:
+            save(changed, file, notes)
+        except BaseException:
+            if kept is not None:
+                kept.unlink(missing_ok=True)
+            raise
+        if keep_old:
+            history.settle(file)
         return changed, identity(file)
+
+
+def undo_change(
+    path: str | Path, backbone: GivenModule | str | None = None
+) -> tuple[Recognizer, Identity | None]:
+    """Bring back the model of before the last change that kept it; return what :func:`replace_model` does."""
+    file = model_path(path)
+    with _lock_model(file):
+        history.undo(file)
+        return load(file, backbone), identity(file)
 
 
 @contextmanager

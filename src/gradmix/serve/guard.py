@@ -3,46 +3,23 @@
 The body is read here and counted while it arrives, so that no code behind the guard gets a body that is too
 large or too slow. The bytes of all bodies in memory are bounded together.
 
-Of Gradio's many routes, those that the page does not need are closed, among them files by path, proxying to
-other hosts and uploads to a temporary folder. The page sends its images inside its own events (see page.js),
-and an event with a value that Gradio would treat as a file on the server or as a URL to fetch is rejected.
+The page is a few static files that call the API like any other client, so that nothing here is about it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import math
-import re
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from .access import HostPolicy, check_origin, drop_forwarded
 from .http import INTERNAL_ERROR, App, HTTPError, Message, Receive, Scope, Send, send_json
-from .limits import Budget, Deadline, Limits, RateLimit, RequestContext, client_key, set_context
+from .limits import Budget, Deadline, Limits, RateLimit, RequestContext, set_context
 
 PAGE = "/ui"
-_API = f"{PAGE}/gradio_api"
-_EVENTS = (f"{_API}/queue/join", f"{_API}/run/predict")  # the second for the one event that does not queue
-_STREAMS = re.compile(rf"{_API}/(queue/data|heartbeat/\w+)")
-_OPEN = re.compile(
-    rf"{PAGE}(/?|/config|/theme\.css|/manifest\.json|/favicon\.ico|/(assets|static|svelte)/[\w./@+-]+)"
-    rf"|{_API}/(queue/join|run/predict|startup-events|info|app_id|theme\.css)"
-)
-_DEEPEST_NESTING = 12
-_FIELDS: dict[str, tuple[type, ...]] = {
-    "data": (list,),
-    "session_hash": (str,),
-    "event_data": (dict, list, str, int, float, type(None)),
-    "trigger_id": (int, type(None)),
-}
-_LONGEST_ID = 64
-_LONGEST_PATH = 200  # of the page's files; the system refuses longer names with an error of its own
 _CHANGES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _READING_FACTOR = 10  # a client may read so many times as often as it may ask; the page has many parts
-_MOST_STREAMS = 64  # of one client
 _DRAIN_FACTOR = 4  # of a rejected request, discard at most so many times the limit
 _SECURITY_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -62,8 +39,7 @@ class RequestGuard:
     """ASGI middleware around the API and the page.
 
     ``count_request`` is called after every request, with its endpoint, status and seconds; paths that are
-    not in ``endpoints`` are "other", or the page. ``events``: the numbers of the page's events, each with how
-    many inputs it has.
+    not in ``endpoints`` are "other", or the page.
     """
 
     def __init__(
@@ -73,7 +49,6 @@ class RequestGuard:
         hosts: HostPolicy,
         count_request: Callable[[str, int, float], None],
         endpoints: frozenset[str],
-        events: Mapping[int, int] | None = None,
     ) -> None:
         self._app = app
         self._limits = limits
@@ -82,10 +57,7 @@ class RequestGuard:
         self._endpoints = endpoints
         self._rate = RateLimit(limits.rate)
         self._reading_rate = RateLimit(_READING_FACTOR * limits.rate)
-        self._events = events or {}
-        self._streams_of: Counter[str] = Counter()
         self._held = Budget(limits.held_bytes)
-        self._streams: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":  # not used by the API or the page
@@ -94,11 +66,6 @@ class RequestGuard:
             await self._app(scope, receive, send)
         else:
             await self._handle(scope, receive, send)
-
-    def end_streams(self) -> None:
-        """Cancel the streams of pages open in browsers; they would delay a shutdown without limit."""
-        for task in self._streams:
-            task.cancel()
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         started, path, status = time.perf_counter(), str(scope["path"]), 0
@@ -128,10 +95,9 @@ class RequestGuard:
     async def _admit(self, scope: Scope, receive: _Incoming, send: Send) -> None:
         """Check the request, read its body, and pass it to the application."""
         headers = {key: value.decode("latin-1") for key, value in scope["headers"]}
-        path, method = str(scope["path"]), str(scope["method"])
+        method = str(scope["method"])
         host = headers.get(b"host")
         self._hosts.check(host)
-        check_page_path(path)
         site, mode = headers.get(b"sec-fetch-site"), headers.get(b"sec-fetch-mode")
         check_origin(headers.get(b"origin"), site, host, mode)
         scope["headers"] = drop_forwarded(scope["headers"], self._hosts)
@@ -141,16 +107,12 @@ class RequestGuard:
         if wait:
             limit = f"{rate.rate:g} requests a second"
             raise HTTPError(429, f"too many requests; the limit is {limit}", retry_after=math.ceil(wait))
-        if is_page_stream(path):
-            await self._stream(scope, receive, send, client_key(client))
-            return
         if method not in _CHANGES:
             await self._app(scope, receive, send)
             return
         body = bytearray()
         try:
             await self._read(receive, body, headers.get(b"content-length"))
-            check_page_body(path, body, self._events)
             set_context(scope, RequestContext(client, Deadline(self._limits.answer_seconds)))
             await self._app(scope, _replay(bytes(body), receive), send)
         finally:
@@ -192,23 +154,6 @@ class RequestGuard:
         except TimeoutError:
             pass
 
-    async def _stream(self, scope: Scope, receive: Receive, send: Send, client: str) -> None:
-        """Run a response that lasts as long as a page is open, until :meth:`end_streams`."""
-        if self._streams_of[client] >= _MOST_STREAMS:
-            raise HTTPError(429, f"more than {_MOST_STREAMS} open pages of one client", retry_after=5)
-        self._streams_of[client] += 1
-        task = asyncio.ensure_future(self._app(scope, receive, send))
-        self._streams.add(task)
-        try:
-            await task
-        except asyncio.CancelledError:
-            task.cancel()
-        finally:
-            self._streams.discard(task)
-            self._streams_of[client] -= 1
-            if not self._streams_of[client]:
-                del self._streams_of[client]
-
 
 class _Incoming:
     """``receive`` that remembers whether the whole request has arrived."""
@@ -239,49 +184,3 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 def is_page(path: str) -> bool:
     return path == PAGE or path.startswith(PAGE + "/")
-
-
-def is_page_stream(path: str) -> bool:
-    """Return whether the response lasts as long as the page is open."""
-    return bool(_STREAMS.fullmatch(path))
-
-
-def check_page_path(path: str) -> None:
-    """Raise 404 for the routes of Gradio that the page does not use; paths outside the page pass."""
-    if is_page(path) and (
-        len(path) > _LONGEST_PATH or ".." in path or not (_OPEN.fullmatch(path) or is_page_stream(path))
-    ):
-        raise HTTPError(404, "there is nothing here")
-
-
-def check_page_body(path: str, body: bytes | bytearray, events: Mapping[int, int]) -> None:
-    """Raise 400 or 422 for an event of the page that is not JSON, that names a file or a URL, or that the
-    page does not have: Gradio would answer with a 500 and a traceback in the log."""
-    if path not in _EVENTS:
-        return
-    try:
-        event = json.loads(body)
-    except (ValueError, RecursionError):
-        raise HTTPError(400, "the event is not JSON") from None
-    if not isinstance(event, dict) or _names_a_file(event):
-        raise HTTPError(422, "an event of the page names no files")
-    if type(event.get("fn_index")) is not int or event["fn_index"] not in events:
-        raise HTTPError(422, "the page has no such event")
-    if isinstance(event.get("data"), list) and len(event["data"]) != events[event["fn_index"]]:
-        raise HTTPError(422, "the event has not as many inputs as it needs")
-    for field, allowed in _FIELDS.items():
-        if not isinstance(event.get(field), allowed):
-            raise HTTPError(422, f"the field '{field}' of an event is wrong")
-    if any(len(str(event.get(name) or "")) > _LONGEST_ID for name in ("session_hash", "event_id")):
-        raise HTTPError(422, "the session of an event is too long")
-
-
-def _names_a_file(value: Any, depth: int = 0) -> bool:
-    """Return whether a dict in it has "path" or "url", as Gradio marks files; or it is nested too deeply."""
-    if depth > _DEEPEST_NESTING:
-        return True
-    if isinstance(value, dict):
-        return not {"path", "url"}.isdisjoint(value) or any(
-            _names_a_file(inner, depth + 1) for inner in value.values()
-        )
-    return isinstance(value, list) and any(_names_a_file(inner, depth + 1) for inner in value)

@@ -26,9 +26,9 @@ from torch import Tensor
 from ..data import UNKNOWN, ImageFormat, ImageSet
 from ..detection import KNN, Decision, Predictions, Scores, add_bias
 from ..errors import UserError, first_line
-from ..recognition import Recognizer, load
+from ..recognition import Recognizer, history, load
 from ..recognition.calibration import rejects_nothing
-from ..recognition.model_file import Identity, identity, model_path, replace_model
+from ..recognition.model_file import Identity, identity, model_path, replace_model, undo_change
 from ..recognition.model_format import GivenModule
 from .http import HTTPError
 
@@ -83,12 +83,27 @@ class LiveModel:
             try:
                 # The path as given: a model on the Hub must not be changed in the Hub's cache.
                 changed, stamp = replace_model(
-                    self._path, lambda known: self._prepare(make(known)), self._backbone
+                    self._path, lambda known: self._prepare(make(known)), self._backbone, keep_old=True
                 )
             except UserError as error:
                 raise self._client_error(error) from error
             self._swap(self._check(changed), stamp)
         return changed
+
+    def undo(self) -> Recognizer:
+        """Bring back the model of before the last change, on disk, then in memory."""
+        with self._changing:
+            try:
+                former, stamp = undo_change(self._path, self._backbone)
+            except UserError as error:
+                raise self._client_error(error) from error
+            self._swap(self._check(former), stamp)
+        return former
+
+    @property
+    def can_undo(self) -> bool:
+        """Return whether the last change was made here and can be undone."""
+        return history.can_undo(self.file)
 
     def refresh(self) -> bool:
         """Load what another process wrote; return False if nothing is new, or it cannot be used.

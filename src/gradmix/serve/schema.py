@@ -160,6 +160,32 @@ class Alive(BaseModel):
     status: str = Field(description="ok, or what is broken")
 
 
+class KnownClass(BaseModel):
+    """A class that the model knows."""
+
+    name: str
+    images: int = Field(description="images of this class in the index")
+    taught: bool = Field(description="whether it was enrolled after training")
+    pictures: list[str] = Field(description="small ones of some of them: PNG in base64")
+
+
+class Classes(BaseModel):
+    """What the model knows."""
+
+    classes: list[KnownClass]
+    model: int = Field(description="1 at first, one more with every change of the model")
+    false_reject: float = Field(description="the share of known images that may be called unknown")
+    rejects: bool = Field(description="false if it has too few held-out images to call anything unknown")
+    can_undo: bool = Field(description="whether the last change was made here and can be undone")
+
+
+class Undone(BaseModel):
+    """The model after its last change was taken back."""
+
+    classes: list[str]
+    can_undo: bool = Field(description="whether the change before can be undone, too")
+
+
 class Health(BaseModel):
     model_config = _example({"status": "ok", "classes": 6, "model": 1, "problem": ""})
     status: str = Field(description="ok, degraded (see problem), or why nothing is answered")

@@ -11,7 +11,6 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from http import HTTPStatus
-from importlib import resources
 from types import FrameType
 
 import torch
@@ -19,7 +18,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import Response
 from PIL.Image import DecompressionBombWarning
 from starlette.exceptions import HTTPException
 
@@ -28,9 +27,11 @@ from ..errors import UserError
 from ..machine import count_cores
 from .access import HostPolicy, is_loopback
 from .api import FastPredict, make_router
+from .class_api import make_class_router
 from .connections import ConnectionTable, make_protocol
-from .guard import PAGE, RequestGuard
+from .guard import RequestGuard
 from .http import INTERNAL_ERROR, HTTPError
+from .page import make_page
 from .service import ModelService, default_workers
 
 _ABOUT = """Image recognition that says "unknown". Images are sent as files of a form, in the field `images`:
@@ -40,7 +41,7 @@ _ABOUT = """Image recognition that says "unknown". Images are sent as files of a
 Everything that is refused is answered with a 4xx (or 503, try again) and `{"error": "one line"}`."""
 ENDPOINTS = frozenset(
     {"/v1/predict", "/v1/explain", "/v1/discover", "/v1/enroll", "/v1/forget", "/healthz", "/metrics"}
-    | {"/v1/drift", "/livez", "/readyz"}
+    | {"/v1/drift", "/v1/classes", "/v1/undo", "/livez", "/readyz"}
 )
 _SECONDS_TO_FINISH = 30
 
@@ -65,25 +66,13 @@ def create_app(
     app.include_router(make_router(service))
     _add_error_handlers(app)
     _document_token(app)
-    events: dict[int, int] = {}
+    app.include_router(make_class_router(service))
     if page:
-        from .page import mount_page
-
-        events = mount_page(app, service)
-
-        @app.get("/", include_in_schema=False)
-        async def redirect_to_page() -> Response:
-            return RedirectResponse(PAGE + "/")
-
-        @app.get("/favicon.ico", include_in_schema=False)
-        async def icon() -> Response:
-            return Response(
-                (resources.files(__package__) / "icon.svg").read_bytes(), media_type="image/svg+xml"
-            )
+        app.include_router(make_page(service))
 
     hosts = HostPolicy.for_address(host, allow_hosts)
     guard = RequestGuard(
-        FastPredict(app, service), service.limits, hosts, service.metrics.count_request, ENDPOINTS, events
+        FastPredict(app, service), service.limits, hosts, service.metrics.count_request, ENDPOINTS
     )
     return app, guard
 
@@ -175,18 +164,15 @@ def serve(
     )
     listening = _listen(host, port)
     address = f"[{host}]" if ":" in host else host
-    server = _Server(config, guard, f"{address}:{listening.getsockname()[1]}", service)
+    server = _Server(config, f"{address}:{listening.getsockname()[1]}", service)
     asyncio.run(server.serve(sockets=[listening]))
 
 
 class _Server(uvicorn.Server):
     """uvicorn's server, which on a signal finishes its requests and returns instead of raising."""
 
-    def __init__(
-        self, config: uvicorn.Config, guard: RequestGuard, address: str, service: ModelService
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, address: str, service: ModelService) -> None:
         super().__init__(config)
-        self._guard = guard
         self._address = address
         self._service = service
 
@@ -196,10 +182,6 @@ class _Server(uvicorn.Server):
             live = self._service.live
             count = len(live.current.recognizer.class_names)
             print(f"serving {live.file} ({count} classes) at http://{self._address}/", flush=True)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._guard.end_streams()
-        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

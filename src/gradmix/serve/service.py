@@ -234,6 +234,10 @@ class ModelService:
 
         return self._change_worker.submit(change)
 
+    def undo(self) -> Future[Recognizer]:
+        """Bring back the model of before the last change. The caller has checked the token."""
+        return self._change_worker.submit(self.live.undo)
+
     def close(self) -> None:
         """Finish the queued work, then end all threads."""
         self.closing = True
