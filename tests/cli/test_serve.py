@@ -45,11 +45,11 @@ def test_mistakes(run: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch) 
 
 def test_without_the_extra(run: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     def found(name: str) -> object:
-        return None if name in ("gradio", "uvicorn") else find_spec(name)
+        return None if name in ("prometheus_client", "uvicorn") else find_spec(name)
 
     monkeypatch.setattr("gradmix.cli.serve.find_spec", found)
     line = refused("serve", run)
-    assert line == "gradmix: gradmix serve needs uvicorn, gradio; pip install 'gradmix[serve]'"
+    assert line == "gradmix: gradmix serve needs uvicorn, prometheus_client; pip install 'gradmix[serve]'"
 
 
 def test_help_tells_the_limits(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Callable
 
@@ -17,7 +16,8 @@ _PATHS = (
     "/v1/discover",
     "/v1/enroll",
     "/v1/forget",
-    "/ui/gradio_api/queue/join",
+    "/v1/undo",
+    "/v1/classes",
 )
 _METHODS = ("GET", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD", "TRACE", "BREW", "post")
 _TYPES = (
@@ -87,7 +87,7 @@ def wrong_path(random: Random) -> bytes:
         "/v1/predict/../../etc",
         "//",
         "/%00",
-        "/ui/gradio_api/file=/etc/passwd",
+        "/ui/../../etc/passwd",
         "/\u00fc",
         "*",
         "x",
@@ -184,49 +184,9 @@ def not_http(random: Random) -> bytes:
     return junk(random, 2000) + b"\r\n\r\n"
 
 
-def page_event(random: Random) -> bytes:
-    values: tuple[object, ...] = (
-        None,
-        -1,
-        0,
-        1,
-        2,
-        3,
-        10**30,
-        "x",
-        [],
-        {},
-        [None] * 3,
-        {"files": [1]},
-        {"index": 0},
-        True,
-    )
-
-    def one() -> object:
-        return values[int(random.integers(len(values)))]
-
-    event = {
-        key: one()
-        for key in ("data", "event_data", "fn_index", "trigger_id", "session_hash")
-        if random.random() < 0.8
-    }
-    body = json.dumps(event).encode() if random.random() < 0.9 else junk(random)
-    return http("/ui/gradio_api/queue/join", body, headers="Content-Type: application/json\r\n")
-
-
 def page_get(random: Random) -> bytes:
-    ends = (
-        "queue/data",
-        "queue/data?session_hash=x",
-        "heartbeat/x",
-        "info",
-        "startup-events",
-        "app_id",
-        "theme.css",
-    )
-    return http(
-        f"/ui/gradio_api/{random.choice(ends)}", junk(random), str(random.choice(["PUT", "DELETE", "POST"]))
-    )
+    ends = ("", "page.js", "page.css", "%2e%2e/page.py", "page_files", "x" * 3000)
+    return http(f"/ui/{random.choice(ends)}", junk(random), str(random.choice(["PUT", "DELETE", "POST"])))
 
 
 KINDS = (
@@ -244,7 +204,6 @@ KINDS = (
     odd_headers,
     wrong_length,
     not_http,
-    page_event,
     page_get,
 )
 

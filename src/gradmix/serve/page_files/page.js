@@ -41,6 +41,10 @@ const form = (files, fields = {}) => {
 
 const change = async (path, options) => {
   const token = $("#token").value.trim();
+  if (settings.token === "true" && !token) {
+    $("#token").focus();
+    throw new Error("Changing the model needs the token: write it into the box.");
+  }
   return request(path, { ...options, method: "POST", headers: token ? { Authorization: `Bearer ${token}` } : {} });
 };
 
@@ -234,6 +238,7 @@ const showDrift = async () => {
   $("#rate").hidden = !gallery.answered().some((item) => typeof item.answer.p_value === "number");
 };
 
+$("#token-row").addEventListener("submit", (event) => event.preventDefault());
 $("#token-row").hidden = settings.token !== "true";
 await showClasses().catch((error) => say(error.message, true));
 document.body.dataset.ready = "true";
