@@ -35,7 +35,7 @@ export const oneIn = (p) => (p >= 0.5 ? "every second one" : `1 in ${Math.round(
 export const describe = (answer) => {
   if (answer.p_value === undefined || answer.p_value === null) return "";
   if (answer.p_value >= 0.3) return "looks usual";
-  return `${oneIn(answer.p_value)} known images ${answer.p_value >= 0.5 ? "is" : "look"} so unusual`;
+  return `unusual: ${oneIn(answer.p_value)}`;
 };
 
 export class Gallery {
