@@ -290,7 +290,7 @@ def test_metrics(served: Served) -> None:
 def test_openapi_documents_every_endpoint(served: Served) -> None:
     document = served().get("/openapi.json").json()
     paths = {"/v1/predict", "/v1/explain", "/v1/discover", "/v1/enroll", "/v1/forget", "/healthz", "/metrics"}
-    paths |= {"/v1/drift", "/livez", "/readyz"}
+    paths |= {"/v1/drift", "/v1/classes", "/v1/undo", "/livez", "/readyz"}
     assert set(document["paths"]) == paths
     for path in ("/v1/predict", "/v1/explain", "/v1/enroll"):
         post = document["paths"][path]["post"]

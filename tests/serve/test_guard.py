@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gradmix.serve.access import HostPolicy
-from gradmix.serve.guard import RequestGuard, check_page_path
-from gradmix.serve.http import App, HTTPError, Message, Receive, Send
+from gradmix.serve.guard import RequestGuard
+from gradmix.serve.http import App, Message, Receive, Send
 from gradmix.serve.limits import Limits, RequestContext, get_context
 from gradmix.serve.service import Metrics
 
@@ -28,7 +28,7 @@ def make_guard(app: App = echo, metrics: Metrics | None = None, **limits: Any) -
     hosts = HostPolicy(frozenset({"127.0.0.1"}))
     bounds = Limits(**{"rate": 0, **limits})
     count = (metrics or Metrics()).count_request
-    return RequestGuard(app, bounds, hosts, count, frozenset({"/v1/predict"}), {0: 1})
+    return RequestGuard(app, bounds, hosts, count, frozenset({"/v1/predict"}))
 
 
 async def ask(guard: RequestGuard, receive: Receive, path: str = "/v1/predict", **headers: str) -> Answer:

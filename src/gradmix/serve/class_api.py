@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import secrets
 from typing import Annotated, Any
 
 import torch
@@ -20,6 +21,7 @@ from .service import ModelService
 def make_class_router(service: ModelService) -> APIRouter:
     """Return these endpoints for one served model."""
     router = APIRouter()
+    process = secrets.token_hex(8)
 
     @router.get("/v1/classes", tags=["ask"], response_model=schema.Classes)
     async def classes(
@@ -31,7 +33,11 @@ def make_class_router(service: ModelService) -> APIRouter:
         found = await asyncio.get_running_loop().run_in_executor(
             service.helpers, lambda: describe_classes(served.recognizer, pictures)
         )
-        about = {"model": served.number, "false_reject": threshold.false_reject}
+        about = {
+            "model": served.number,
+            "state": f"{process}-{served.number}",
+            "false_reject": threshold.false_reject,
+        }
         about |= {"rejects": threshold.guaranteed, "can_undo": service.live.can_undo}
         return JSONResponse({"classes": found} | about)
 

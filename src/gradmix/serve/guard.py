@@ -29,7 +29,7 @@ _SECURITY_HEADERS = [
     (
         b"content-security-policy",
         b"default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "
-        b"script-src 'self' 'unsafe-inline' 'unsafe-eval'; connect-src 'self'; font-src 'self' data:; "
+        b"script-src 'self'; connect-src 'self'; font-src 'self' data:; "
         b"worker-src 'self' blob:; frame-ancestors 'none'; base-uri 'self'; form-action 'self'",
     ),
 ]

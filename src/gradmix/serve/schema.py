@@ -174,6 +174,7 @@ class Classes(BaseModel):
 
     classes: list[KnownClass]
     model: int = Field(description="1 at first, one more with every change of the model")
+    state: str = Field(description="differs whenever answers may differ: after a change, and after a restart")
     false_reject: float = Field(description="the share of known images that may be called unknown")
     rejects: bool = Field(description="false if it has too few held-out images to call anything unknown")
     can_undo: bool = Field(description="whether the last change was made here and can be undone")

@@ -75,20 +75,20 @@ export class Gallery {
     const items = images.slice(0, Math.max(room, 0)).map((file) => ({ id: crypto.randomUUID?.() ?? String(Math.random()), name: file.name || "picture.png", file, answer: null }));
     this.items.push(...items);
     this.draw();
-    return this.#queue(items, true);
+    return this.#queue(items);
   }
 
   /** Ask again about all images, as after the model has changed. */
   askAgain() {
-    return this.#queue(this.items, false);
+    return this.#queue(this.items);
   }
 
-  #queue(items, keep) {
-    this.work = this.work.then(() => this.#answer(items, keep)).catch((error) => say(error.message, true));
+  #queue(items) {
+    this.work = this.work.then(() => this.#answer(items)).catch((error) => say(error.message, true));
     return this.work;
   }
 
-  async #answer(items, keep) {
+  async #answer(items) {
     const bar = $("#progress");
     const left = items.filter((item) => this.items.includes(item));
     let done = 0;
@@ -113,7 +113,7 @@ export class Gallery {
         }
         batch.forEach((item, i) => { item.answer = answers[i]; });
         done += batch.length;
-        if (keep) await this.#store(batch);
+        await this.#store(batch);
         this.draw();
       }
     } finally {
@@ -166,13 +166,20 @@ export class Gallery {
     await withStore("readwrite", (store) => store.clear());
   }
 
-  /** Bring back what was there before a reload, then ask again: the model may have changed. */
-  async restore() {
+  /** Bring back what was there before a reload; ask again if the model was in another `state` then. */
+  async restore(state) {
     const kept = (await withStore("readonly", (store) => store.getAll())) ?? [];
     kept.sort((a, b) => a.place - b.place);
     this.items = [...kept.map(({ id, name, file, answer }) => ({ id, name, file, answer })), ...this.items];
     this.draw();
-    if (kept.length) await this.askAgain();
+    const same = readSetting("state") === state && this.items.every((item) => item.answer);
+    writeSetting("state", state);
+    if (kept.length) await (same ? this.onChange() : this.askAgain());
+  }
+
+  /** Remember in which state the model was that gave the answers. */
+  note(state) {
+    writeSetting("state", state);
   }
 
   async #store(batch) {

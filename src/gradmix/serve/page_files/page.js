@@ -4,6 +4,7 @@ import { Gallery, $, make, count, say } from "./gallery.js";
 const settings = document.body.dataset;
 const most = { images: Number(settings.mostImages), bytes: Number(settings.mostBytes) * 0.9 };
 let classes = [];
+let state = "";
 let ownRate = 0.05;
 let groups = []; // arrays of items
 let group = null; // the index of the chosen one
@@ -188,6 +189,7 @@ const changeModel = async (work) => {
     say(await work());
     await showClasses();
     await gallery.askAgain();
+    gallery.note(state);
     if (gallery.chosen) await explain(gallery.chosen);
   } catch (error) {
     say(error.message, true);
@@ -202,6 +204,7 @@ const showClasses = async () => {
   const found = await request("../v1/classes");
   classes = found.classes;
   ownRate = found.false_reject;
+  state = found.state;
   $("#about").textContent = `This model knows ${count(classes.length, "class", "classes")}. ` + (found.rejects
     ? "What is none of them it calls unknown, and it can be taught." : "It has too few images to tell what is unknown: it gives everything a name.");
   $("#undo").hidden = !found.can_undo;
@@ -242,4 +245,4 @@ $("#token-row").addEventListener("submit", (event) => event.preventDefault());
 $("#token-row").hidden = settings.token !== "true";
 await showClasses().catch((error) => say(error.message, true));
 document.body.dataset.ready = "true";
-await gallery.restore();
+await gallery.restore(state);
