@@ -94,6 +94,7 @@ class Metrics:
         }
         for verdict in ("known", "unknown"):
             self._images.labels(verdict)
+        self._find_drift: Callable[[], dict[str, Any]] = dict
 
     def watch(
         self,
@@ -121,7 +122,7 @@ class Metrics:
         """Return the metrics in the text format of Prometheus."""
         found = self._find_drift()
         for name, gauge in self._drift.items():
-            gauge.set(found[name])
+            gauge.set(found.get(name, 0))
         return generate_latest(self._registry)
 
 
