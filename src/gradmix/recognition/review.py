@@ -1,12 +1,13 @@
 """What in a folder of labelled images looks wrong to a model: labels, near duplicates, odd ones out.
 
-Every image is compared with all others by the cosine of its features, each left out of its own neighbours.
+Every image is compared with all others by the cosine of its activations before any projection, each left out
+of its own neighbours.
 The labels are those of the folder; which classes the model knows does not matter.
 
 - **Mislabelled**: of the K nearest images most are of one other class, and none of its own.
 - **Near duplicates**: among the K nearest there is one whose pixels are nearly the same. Features alone would
   not tell two photographs of one kind from one photograph twice; so small grey pictures are correlated, also
-  mirrored ones.
+  mirrored and moved by a sixteenth of their side.
 - **Odd ones out**: less like their own class than all but very few of it, by far: the mean cosine to the
   nearest images of the class lies more than :data:`_FAR` robust standard deviations below its median.
 """
@@ -29,9 +30,10 @@ from .recognizer import Recognizer
 
 NEIGHBOURS = 20
 _OTHER = 0.6  # the share of the neighbours that must be of one other class
-_FAR = 5.0
+_FAR = 4.0
 _SAME_PIXELS = 0.95  # correlation of two small grey pictures
 _THUMB = 16
+_PAIRS_AT_ONCE = 4096
 _BYTES_AT_ONCE = 64 * 2**20
 MISLABELLED, DUPLICATE, ODD = "mislabelled?", "near duplicate", "odd one out"
 
@@ -88,9 +90,7 @@ def review_images(recognizer: Recognizer, sets: Sequence[ImageSet], splits: Sequ
         raise UserError("fewer than two images: nothing to compare")
     names = tuple(sorted({name for images in sets for name in images.class_names}))
     labels = torch.cat([_labels_among(images, names) for images in sets])
-    pairs = zip(sets, splits, strict=True)
-    found = [recognizer.outputs(images, f"features of {split}", cache=True) for images, split in pairs]
-    unit = unit_rows(torch.cat([outputs.features.cpu() for outputs in found]))
+    unit = _extract(recognizer, sets, splits)
     nearest, _ = _find_nearest(unit, _count_neighbours(labels))
     review = Review((), tuple(splits), sets, nearest)
     wrong = [*_find_mislabelled(nearest, labels, names)]
@@ -101,6 +101,20 @@ def review_images(recognizer: Recognizer, sets: Sequence[ImageSet], splits: Sequ
     odd = [c for c in _find_odd(unit, labels, names) if c.first not in known_wrong]
     concerns = [c for kind in (wrong, twice, odd) for c in sorted(kind, key=lambda c: -c.sure)]
     return Review(tuple(concerns), tuple(splits), sets, nearest)
+
+
+def _extract(recognizer: Recognizer, sets: Sequence[ImageSet], splits: Sequence[str]) -> Tensor:
+    """Return unit features (N, d) of all images, around their mean.
+
+    Those before the projection: a whitening has drawn the images that it was fitted to together, and all
+    others of the same folder would look odd.
+    """
+    found = []
+    for images, split in zip(sets, splits, strict=True):
+        outputs = recognizer.outputs(images, f"features of {split}", cache=True, penultimate=True)
+        found.append((outputs.features if outputs.penultimate is None else outputs.penultimate).cpu().float())
+    features = torch.cat(found)
+    return unit_rows(features - features.mean(dim=0))
 
 
 def _labels_among(images: ImageSet, names: Sequence[str]) -> Tensor:
@@ -147,14 +161,34 @@ def _find_mislabelled(nearest: Tensor, labels: Tensor, names: Sequence[str]) -> 
 
 
 def _shrink(images: ImageSet) -> Tensor:
-    """Return small grey pictures (N, 16, 16), each with mean 0 and length 1."""
-    parts = []
-    for pixels in iterate_parts(images.images):
-        grey = pixels.float().mean(dim=1, keepdim=True)
-        small = F.adaptive_avg_pool2d(grey, _THUMB)[:, 0]
-        small = small - small.mean(dim=(1, 2), keepdim=True)
-        parts.append(small / small.flatten(1).norm(dim=1).clamp_min(1e-6)[:, None, None])
-    return torch.cat(parts)
+    """Return small grey pictures (N, 16, 16)."""
+    grey = (pixels.float().mean(dim=1, keepdim=True) for pixels in iterate_parts(images.images))
+    return torch.cat([F.adaptive_avg_pool2d(some, _THUMB)[:, 0] for some in grey])
+
+
+def _correlate(one: Tensor, other: Tensor) -> Tensor:
+    """Return how alike pictures (n, 16, 16) are, (n,): the correlation of the middle of one with the other.
+
+    The best of those moved by up to one of the 16 pixels in each direction, mirrored or not.
+    """
+    inner = _THUMB - 2
+    middle = one[:, 1:-1, 1:-1]
+    wanted = torch.stack([_standardize(middle), _standardize(middle.flip(2))])
+    best = one.new_full((len(one),), -1.0)
+    for y in range(3):
+        for x in range(3):
+            moved = _standardize(other[:, y : y + inner, x : x + inner])
+            best = torch.maximum(best, (wanted * moved).sum(dim=2).amax(dim=0))
+    return best
+
+
+def _standardize(pictures: Tensor) -> Tensor:
+    """Return pictures (n, h, w) as rows of mean 0 and length 1; rows of one color stay 0."""
+    rows = pictures.flatten(1)
+    rows = rows - rows.mean(dim=1, keepdim=True)
+    length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    standard: Tensor = rows / length.clamp_min(1.0)
+    return standard
 
 
 def _find_duplicates(
@@ -163,9 +197,8 @@ def _find_duplicates(
     """Yield pairs of images with nearly the same pixels, each pair once."""
     found: dict[tuple[int, int], float] = {}
     for column in nearest.T:
-        plain = (thumbs * thumbs[column]).sum(dim=(1, 2))
-        mirrored = (thumbs * thumbs[column].flip(2)).sum(dim=(1, 2))
-        same = torch.maximum(plain, mirrored)
+        parts = torch.split(torch.arange(len(column)), _PAIRS_AT_ONCE)
+        same = torch.cat([_correlate(thumbs[rows], thumbs[column[rows]]) for rows in parts])
         for i in (same >= _SAME_PIXELS).nonzero()[:, 0].tolist():
             pair = (min(i, int(column[i])), max(i, int(column[i])))
             found[pair] = max(found.get(pair, 0.0), float(same[i]))
