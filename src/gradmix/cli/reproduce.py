@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "experiment", nargs="?", metavar="EXPERIMENT", help="table2, fig-mixers, …: see --list"
     )
     parser.add_argument("--list", action="store_true", help="name every experiment")
-    parser.add_argument("--preset", default="cpu", help="paper, cpu (default) or smoke")
+    parser.add_argument("--preset", default="cpu", help="paper, cpu (default), decide or smoke")
     parser.add_argument("--protocol", metavar="A,B", help="only these data sets or protocols of it")
     parser.add_argument(
         "--method", metavar="A,B", help="only these rows; a .py or .yaml file adds your own as a row"
@@ -141,7 +141,7 @@ def _make_runner(args: argparse.Namespace) -> Runner:
     )
     jobs = args.jobs
     if jobs is None:
-        jobs = count_cores() if plan.preset.name == "cpu" and not args.max_steps else 1
+        jobs = count_cores() if plan.preset.name in ("cpu", "decide") and not args.max_steps else 1
     if jobs < 1:
         raise UserError(f"--jobs must be at least 1, not {args.jobs}")
     return Runner(

@@ -59,7 +59,10 @@ class Arm:
 
     ``recipe``: the published recipes of the row's method, ``paper/<recipe>-<bench>``; that of cifar10 stands
     in for those that are missing. ``needs``: a recipe field that only the user can give; without it the row
-    stays empty. ``code``: of the user's own rows, 16 hex digits of the file behind it.
+    stays empty. ``length``: of the training, where that of the other rows is 1, for equal arithmetic of rows
+    whose steps cost differently. ``beyond_paper``: only run where a preset, or the user, names it.
+
+    ``code``: of the user's own rows, 16 hex digits of the file behind it.
     """
 
     name: str
@@ -67,6 +70,8 @@ class Arm:
     fields: Mapping[str, Any] = field(default_factory=dict)
     recipe: str = ""
     needs: str = ""
+    length: float = 1.0
+    beyond_paper: bool = False
     code: str = ""
 
     @property
@@ -87,11 +92,14 @@ class Column:
 
 @dataclass(frozen=True)
 class CpuLimits:
-    """What the preset ``cpu`` runs of an experiment, beside smaller networks and images. None: all."""
+    """What a preset runs of an experiment, beside smaller networks and images. None: all.
+
+    ``trials``: the first so many, or the numbers of those that are run.
+    """
 
     benches: tuple[str, ...] | None = None
     arms: tuple[str, ...] | None = None
-    trials: int = 3
+    trials: int | tuple[int, ...] = 3
 
 
 @dataclass(frozen=True)
@@ -100,7 +108,9 @@ class Experiment:
 
     ``fields`` override every recipe; ``out`` are foreign data sets to distinguish from the known one.
 
-    ``figures`` names what is drawn besides AUROC against steps: bars, corruptions, area, maps.
+    ``figures`` names what is drawn besides AUROC against steps: bars, ranks, corruptions, area, maps.
+    ``cpu``, ``decide``: what these presets run of it. ``reference``: the row to which the others' differences
+    are taken, trial by trial.
     """
 
     name: str
@@ -115,4 +125,12 @@ class Experiment:
     out: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
     cpu: CpuLimits = CpuLimits()
+    decide: CpuLimits | None = None
+    reference: str = ""
     notes: tuple[str, ...] = ()
+
+    def limits(self, preset: str) -> CpuLimits | None:
+        """Return what a preset runs of it; None: all that is declared."""
+        if preset == "decide":
+            return self.decide or self.cpu
+        return self.cpu if preset == "cpu" else None

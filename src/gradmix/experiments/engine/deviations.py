@@ -50,7 +50,7 @@ def deviations_from_paper(
 
 def choose_data(bench: Bench, preset: Preset) -> Data:
     """Return the data that a bench trains and tests on in a preset."""
-    return bench.small if preset.name == "cpu" and bench.small is not None else bench.data
+    return bench.small if preset.name in ("cpu", "decide") and bench.small is not None else bench.data
 
 
 def _recipe_deviations(
@@ -108,7 +108,7 @@ def _describe_left_out(declared: Experiment, coverage: Coverage) -> list[str]:
         said.append(f"left out: {', '.join(benches)}")
     ran = {arm.name for arm in coverage.arms}
     # Rows without what only the user can give say so in the table.
-    rows = [a.label for a in declared.arms if not a.needs and a.name not in ran]
+    rows = [a.label for a in declared.arms if not (a.needs or a.beyond_paper) and a.name not in ran]
     if rows:
         said.append(f"rows left out: {', '.join(rows)}")
     return said

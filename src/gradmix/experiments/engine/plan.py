@@ -122,7 +122,7 @@ def make_plan(
     ``own`` adds arms; ``trials`` are trial numbers; ``overrides`` are recipe fields for all arms.
     """
     choose("family of splits", family, FAMILIES)
-    limits = experiment.cpu if preset.name == "cpu" else None
+    limits = experiment.limits(preset.name)
     declared = experiment
     if preset.name != "paper":
         small = [replace(bench, label=bench.small_label or bench.label) for bench in declared.benches]
@@ -131,7 +131,7 @@ def make_plan(
     keep = limits.arms if limits else None
     _check_names(experiment, own)
     arms = (*_choose_arms(experiment, methods, keep), *own)
-    numbers = tuple(range(_count_trials(experiment, preset))) if trials is None else tuple(trials)
+    numbers = _choose_trials(experiment, preset) if trials is None else tuple(trials)
     fields = dict(overrides or {})
     check_overrides(fields, arms)
     if max_steps is not None:
@@ -211,9 +211,11 @@ def _check_names(experiment: Experiment, own: Sequence[Arm]) -> None:
             raise UserError(f"there is a row labelled '{arm.label}' already; give {arm.name} another label")
 
 
-def _count_trials(experiment: Experiment, preset: Preset) -> int:
-    count = experiment.cpu.trials if preset.name == "cpu" else experiment.trials
-    return min(count, preset.most_trials or count)
+def _choose_trials(experiment: Experiment, preset: Preset) -> tuple[int, ...]:
+    limits = experiment.limits(preset.name)
+    chosen = experiment.trials if limits is None else limits.trials
+    numbers = tuple(range(chosen)) if isinstance(chosen, int) else chosen
+    return numbers[: preset.most_trials]
 
 
 def _choose_benches(
@@ -228,7 +230,7 @@ def _choose_arms(
     experiment: Experiment, asked: Sequence[str], default: tuple[str, ...] | None
 ) -> tuple[Arm, ...]:
     if not asked:
-        wanted: Sequence[str] = default or [arm.name for arm in experiment.arms]
+        wanted: Sequence[str] = default or [arm.name for arm in experiment.arms if not arm.beyond_paper]
         return tuple(arm for arm in experiment.arms if arm.name in wanted)
     names = [arm.name for arm in experiment.arms]
     for name in asked:

@@ -58,6 +58,27 @@ CPU = Preset(
     corrupted_per_class=40,
     probe="fast",
 )
+DECIDE = Preset(
+    "decide",
+    "does mixing pay? 500 images per class for 120 epochs, after which they are learned; weights as printed",
+    {
+        "encoder": "conv7_32",
+        "stem": "small",
+        "batch_size": 128,
+        "layers": ["conv3_2", "conv4_2", "conv5_2"],
+        "lam": 1.2,
+        "limit_per_class": 500,
+        "epochs": 120,
+        "max_steps": None,
+        "queue_size": 1024,
+        "attention_size": 112,
+    },
+    recipes="cpu",
+    largest_image=32,
+    curve_per_class=60,
+    corrupted_per_class=40,
+    probe="fast",
+)
 SMOKE = Preset(
     "smoke",
     "a few steps on generated images: shows that it runs, and nothing else",
@@ -88,4 +109,4 @@ SMOKE = Preset(
     most_trials=1,
     generated=True,
 )
-PRESETS = {preset.name: preset for preset in (PAPER, CPU, SMOKE)}
+PRESETS = {preset.name: preset for preset in (PAPER, CPU, DECIDE, SMOKE)}

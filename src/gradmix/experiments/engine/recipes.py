@@ -73,6 +73,9 @@ def build_recipe(
         values |= {"max_steps": None, "epochs": UNLIMITED_EPOCHS}
     if preset.largest_image:
         values["image_size"] = min(int(values["image_size"]), preset.largest_image)
+    for name in ("epochs", "max_steps"):
+        if values.get(name) is not None and arm.length != 1 and not preset.operations:
+            values[name] = round(arm.length * int(values[name]))
     values |= dict(arm.fields) | {"seed": seed}
     # What is smaller in a preset stays so, whatever a declared arm says for the paper's size.
     if "queue_size" in preset.fields and not arm.is_own:

@@ -38,6 +38,7 @@ TABLE2 = Experiment(
         ),
         rows.GRADMIX,
     ),
+    figures=("ranks",),
     notes=(
         "Cross-entropy is scored by its largest softmax probability, contrastive methods by k-NN, the others "
         "by the score that they were published with.",

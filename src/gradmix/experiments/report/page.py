@@ -9,6 +9,7 @@ from ...report.tables import Cell
 from ..declaration import Bench
 from ..engine.results import ExperimentResult, TrialFiles
 from ..measures import MEASURES
+from .comparisons import rank_rows
 from .figures import corruptions_figure, curves_figure, maps_figure, rows_figure
 from .origin import describe_versions, find_repeated_splits
 from .tables import DEVIATIONS, SEEDS, compare_with_paper, join_pairs, list_facts, to_latex, to_markdown
@@ -53,7 +54,13 @@ def _build_subtitle(result: ExperimentResult) -> str:
 
 
 def _draw_own_figures(result: ExperimentResult) -> list[Figure]:
-    kinds = {"bars": _draw_bars, "corruptions": _draw_corruptions, "area": _draw_area, "maps": _draw_maps}
+    kinds = {
+        "bars": _draw_bars,
+        "ranks": _draw_ranks,
+        "corruptions": _draw_corruptions,
+        "area": _draw_area,
+        "maps": _draw_maps,
+    }
     return [figure for kind in result.plan.experiment.figures for figure in kinds[kind](result)]
 
 
@@ -73,6 +80,28 @@ def _draw_bars(result: ExperimentResult) -> list[Figure]:
             )
             figures.append(Figure(f"{bench.label}: {column.label}", drawing, "Mean ± standard deviation."))
     return figures[:_MOST_BARS]
+
+
+def _draw_ranks(result: ExperimentResult) -> list[Figure]:
+    """Draw the mean rank of every row, and half of the critical difference either way."""
+    column = result.plan.experiment.columns[0]
+    ranks = rank_rows(result, column.metric)
+    if ranks is None:
+        return []
+    arms = sorted((a for a in result.arms if a.name in ranks.mean), key=lambda arm: ranks.mean[arm.name])
+    drawing = rows_figure(
+        [arm.label for arm in arms],
+        [ranks.mean[arm.name] for arm in arms],
+        [ranks.critical / 2] * len(arms),
+        [None] * len(arms),
+        "mean rank (1 is the best)",
+    )
+    caption = (
+        f"Over {ranks.cells} trials of all data sets that every row has. Rows whose lines do not overlap "
+        f"differ by more than {ranks.critical:.2f}, more than by chance (Nemenyi, 5 %; as if trials were "
+        "independent)."
+    )
+    return [Figure(f"{column.label}: mean rank of the rows", drawing, caption)]
 
 
 def _draw_corruptions(result: ExperimentResult) -> list[Figure]:

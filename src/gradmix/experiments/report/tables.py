@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...report.tables import NOT_MEASURED, markdown_table
 from ..declaration import Arm, Bench, Column
 from ..engine.results import ExperimentResult
+from .comparisons import compare_with_reference, format_difference
 from .origin import describe_family, describe_seeds, describe_splits, describe_versions
 
 DEVIATIONS = "Other than in the paper: "
@@ -41,7 +42,31 @@ class Compared:
 
 
 def compare_with_paper(result: ExperimentResult) -> list[Compared]:
-    """Return a column per bench where each group has one number, else a table per bench and group."""
+    """Return a column per bench where each group has one number, else a table per bench and group.
+
+    After these come the differences to the experiment's reference, if it has one.
+    """
+    return [*_compare_columns(result), *_compare_rows(result)]
+
+
+def _compare_rows(result: ExperimentResult) -> list[Compared]:
+    """Return a table per number of the rows' differences to the experiment's reference."""
+    reference = next((a.label for a in result.arms if a.name == result.plan.experiment.reference), None)
+    tables = []
+    for column in result.plan.experiment.columns if reference is not None else ():
+        scale, rows = 100.0 if column.percent else 1.0, []
+        for arm in result.arms:
+            found = [compare_with_reference(result, arm.name, bench, column) for bench in result.benches]
+            if any(found):
+                cells = tuple((NOT_MEASURED, format_difference(one, scale) or NOT_MEASURED) for one in found)
+                rows.append((arm.label, cells))
+        if rows:
+            heading = f"{column.label}: difference to {reference}, trial by trial, with 95 % intervals"
+            tables.append(Compared(heading, tuple(bench.label for bench in result.benches), tuple(rows)))
+    return tables
+
+
+def _compare_columns(result: ExperimentResult) -> list[Compared]:
     columns, benches = result.plan.experiment.columns, result.benches
     groups = list(dict.fromkeys(column.group for column in columns))
     if len(groups) == len(columns):
