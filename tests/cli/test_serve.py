@@ -72,6 +72,7 @@ def test_help_tells_the_limits(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_answers_then_ends_cleanly(run: Path, number: signal.Signals) -> None:
     words = [sys.executable, "-m", "gradmix", "serve", str(run), "--port", "0", "--host", "0.0.0.0"]
+    words += ["--token", "none"]
     environment = {key: value for key, value in os.environ.items() if key != "GRADMIX_TOKEN"}
     server = subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment

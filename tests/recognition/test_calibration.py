@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from gradmix.detection import KNN, MLS, Outputs, calibrate
+from gradmix.detection.threshold import conformal_rank
 from gradmix.recognition.calibration import set_decision
-from gradmix.recognition.class_bias import compute_class_bias, left_out_similarity
+from gradmix.recognition.class_bias import MAX_LOST_SHARE, compute_class_bias, left_out_similarity, lost_share
 
 
 def said(n: int, seed: int, shift: float = 0.0) -> Outputs:
@@ -88,3 +89,15 @@ def test_a_bias_does_not_depend_on_other_enrolled_classes() -> None:
     expected = compute_class_bias(alone, held_out, [2], 0.1)[2]
     assert expected > 0
     assert compute_class_bias(both, held_out, [2, 3], 0.1)[2] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("n", [5, 10, 48, 49, 99])
+def test_how_many_images_go_over_to_an_enrolled_class(n: int) -> None:
+    """The bias is the r-th smallest margin of n; a new image goes over if its margin lies below."""
+    generator = torch.Generator().manual_seed(n)
+    margins = torch.rand((20_000, n + 1), generator=generator)
+    rank = max(1, conformal_rank(n, MAX_LOST_SHARE))
+    bound = margins[:, :n].kthvalue(rank, dim=1).values
+    lost = float((margins[:, n] < bound).double().mean())
+    assert lost <= lost_share(n) + 0.006  # three standard deviations
+    assert lost >= rank / (n + 1) - 0.006

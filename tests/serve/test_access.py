@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gradmix.errors import UserError
-from gradmix.serve.access import AccessToken, HostPolicy, check_origin, is_loopback, read_token
+from gradmix.serve.access import AccessToken, HostPolicy, check_origin, choose_token, is_loopback, read_token
 from gradmix.serve.http import HTTPError
 
 
@@ -91,3 +91,20 @@ def test_loopback() -> None:
     assert [is_loopback(host) for host in ("::1", "127.8.8.8", "0.0.0.0", "::", "example")] == [
         True, True, False, False, False,
     ]  # fmt: skip
+
+
+def test_beyond_this_machine_there_is_a_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("GRADMIX_TOKEN", raising=False)
+    assert choose_token("127.0.0.1", None, none=False) == (None, False)
+    assert choose_token("0.0.0.0", None, none=True) == (None, False)
+    token, made = choose_token("0.0.0.0", None, none=False)
+    assert made
+    assert token is not None
+    assert len(token) >= 20
+    assert token != choose_token("0.0.0.0", None, none=False)[0]
+    (tmp_path / "token").write_text(token)
+    assert choose_token("0.0.0.0", tmp_path / "token", none=False) == (token, False)
+    monkeypatch.setenv("GRADMIX_TOKEN", "correct-horse")
+    assert choose_token("0.0.0.0", None, none=False) == ("correct-horse", False)
+    with pytest.raises(UserError, match="not both"):
+        choose_token("0.0.0.0", tmp_path / "token", none=True)

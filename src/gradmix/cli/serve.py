@@ -5,13 +5,15 @@
 
 POST /v1/predict, /v1/explain, /v1/discover, /v1/enroll, /v1/forget, /v1/undo;
 GET /v1/classes, /livez, /readyz, /metrics, /openapi.json.
-Listens on this machine only unless --host says otherwise. Once a token is set, changing the model needs it.
+Listens on this machine only unless --host says otherwise; then a token is made and printed, if none is set.
+Once there is a token, changing the model needs it.
 Needs the extra 'serve'. Ctrl-C finishes what runs, and stops.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -34,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=7860, help="default 7860; 0 takes a free one")
     parser.add_argument(
         "--token-file", type=Path, metavar="FILE", help="a file with the token (or set $GRADMIX_TOKEN)"
+    )
+    parser.add_argument(
+        "--token", choices=("none",), help="none: anybody may change the model, even beyond this machine"
     )
     parser.add_argument(
         "--allow-host", action="append", default=[], metavar="NAME", help="another name of this server"
@@ -69,12 +74,12 @@ def run(args: argparse.Namespace) -> int:
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise UserError(f"gradmix serve needs {', '.join(missing)}; pip install 'gradmix[serve]'")
-    from ..serve.access import read_token
+    from ..serve.access import choose_token
     from ..serve.limits import Limits
     from ..serve.server import serve, warn_if_open
     from ..serve.service import ModelService
 
-    token = read_token(args.token_file)
+    token, made = choose_token(args.host, args.token_file, args.token is not None)
     limits = Limits(
         args.max_upload * _MEGABYTE,
         args.max_images,
@@ -87,6 +92,13 @@ def run(args: argparse.Namespace) -> int:
         connections=args.max_connections,
     )
     service = ModelService(args.model, limits, token, args.detector, read_backbone(args))
+    if made:
+        print(
+            f"gradmix: whoever teaches the model needs this token, made for this start: {token}\n"
+            "gradmix: choose one with --token-file or $GRADMIX_TOKEN; --token none does without",
+            file=sys.stderr,
+            flush=True,
+        )
     warn_if_open(args.host, token)
     serve(service, args.host, args.port, args.allow_host)
     return 0

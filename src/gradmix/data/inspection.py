@@ -16,6 +16,7 @@ from .imageset import UNKNOWN, ImageSet
 from .loading import Located, find_known, is_archive, locate, read_located
 from .mapped_images import iterate_parts
 from .readers import ReadOptions
+from .readers.interface import refuse_damaged
 from .roots import data_root as resolve_root
 
 FEW_IMAGES = 10  # fewer in a training class are reported
@@ -120,7 +121,8 @@ def _listing(name: str, data_root: str | Path | None) -> Listing:
         located = find_known(KNOWN_SETS[name], data_root, unpack=False)
         if located is None:
             return _packed(name, data_root) or Listing(name)
-        counts = tuple((split, located.reader.count(located.path, split)) for split in located.splits)
+        with refuse_damaged(located.path):
+            counts = tuple((split, located.reader.count(located.path, split)) for split in located.splits)
     except UserError as error:
         return Listing(name, trouble=str(error))
     return Listing(name, located.path, located.reader.FORMAT, counts)

@@ -17,6 +17,9 @@ from ..errors import UserError, choose
 from ..methods.from_file import is_method_file, load_method, look_beside
 from .recipe import Recipe, make_recipe, replace_fields
 
+_LARGEST_FILE = 2**20  # bytes
+_MOST_VALUES = 10_000
+
 
 def recipe_names() -> list[str]:
     """Return the names of the recipes that come with the package, such as ``small`` and ``paper/cifar10``."""
@@ -57,13 +60,34 @@ def load_own_method(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def parse_values(content: bytes, where: str) -> dict[str, Any]:
     """Return the 'field: value' lines of a YAML file; ``where`` names it in errors."""
+    if len(content) > _LARGEST_FILE:
+        raise UserError(f"{where} has {len(content):,} bytes; no recipe is larger than {_LARGEST_FILE:,}")
     try:
         values = yaml.safe_load(content.decode("utf-8"))
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from error
+    except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
+        raise UserError(f"{where} is not valid YAML: {' '.join(str(error).split())[:300]}") from error
     if not isinstance(values, dict):
         raise UserError(f"{where} must be a list of 'field: value' lines")
+    _refuse_bomb(values, where)
     return values
+
+
+def _refuse_bomb(values: dict[str, Any], where: str) -> None:
+    """Raise for values that grow when they are looked at (aliases of aliases), and for absurd numbers."""
+    left, count = list[Any]([values]), 0
+    while left:
+        value = left.pop()
+        count += 1
+        if count > _MOST_VALUES:
+            raise UserError(
+                f"{where} has more than {_MOST_VALUES:,} values, counted as often as they are used"
+            )
+        if isinstance(value, dict):
+            left += [*value, *value.values()]
+        elif isinstance(value, list | tuple | set):
+            left += value
+        elif isinstance(value, int) and abs(value) >= 2**63:
+            raise UserError(f"{where} has a number of {len(hex(value)) - 2} hexadecimal digits")
 
 
 def _read(name: str, seen: tuple[str, ...]) -> dict[str, Any]:

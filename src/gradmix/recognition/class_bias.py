@@ -7,7 +7,8 @@ enrolled class c is d_c + b_c, with b_c ≥ 0 as large as two bounds allow:
 
 1. At most 2 % of the known images of the trained classes may go over to c: b_c is the conformal bound, the
    ⌊0.02(n+1)⌋-th smallest of n margins max_trained d − d_c of held-out images. As for the threshold, the
-   promise holds on average over draws of these; from training images nothing follows.
+   promise holds on average over draws of these; from training images nothing follows. Of fewer than 49
+   the rank is 1, and the promise 1/(n+1) (:func:`lost_share`).
 2. A typical image of c, left out of its own neighbours, may come as near to c as a typical image of a
    trained class comes to its own, and no nearer (medians). One image alone has none left out, and no bound.
 """
@@ -51,6 +52,18 @@ def compute_class_bias(
             bound = torch.minimum(bound, own_typical - typical)
         bias[label] = max(0.0, float(bound))
     return tuple(bias)
+
+
+def lost_share(known: int, share: float = MAX_LOST_SHARE) -> float:
+    """Return the promise about ``known`` held-out images: at most so many of others go over, on average.
+
+    With fewer than 1/share − 1 the bound is the smallest margin, below which one in known + 1 lies. A bias of
+    0 would keep the smaller promise, and no enrolled class would ever be recognized.
+
+    >>> lost_share(49), round(lost_share(10), 3)
+    (0.02, 0.091)
+    """
+    return max(share, 1 / (known + 1))
 
 
 def known_similarity(

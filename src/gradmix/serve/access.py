@@ -10,6 +10,7 @@ import hmac
 import ipaddress
 import os
 import re
+import secrets
 import socket
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -146,6 +147,19 @@ def read_token(file: Path | None) -> str | None:
             f"the token in {source} must be {_SHORTEST_TOKEN} or more ASCII characters without spaces"
         )
     return token
+
+
+def choose_token(host: str, file: Path | None, none: bool) -> tuple[str | None, bool]:
+    """Return the token to be used, and whether it was made here: beyond this machine, nobody is without.
+
+    ``none``: the user wants none.
+    """
+    if none and file is not None:
+        raise UserError("give --token-file or --token none, not both")
+    token = None if none else read_token(file)
+    if token is not None or none or is_loopback(host):
+        return token, False
+    return secrets.token_urlsafe(18), True
 
 
 def _is_address(name: str) -> bool:

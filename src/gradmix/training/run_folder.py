@@ -217,15 +217,18 @@ class RunFolder:
         return state
 
     def history(self) -> list[dict[str, Any]]:
-        """Return the rows so far; a last line that a kill cut short is left out."""
+        """Return the rows so far; a line that a kill cut short ends them, and one that is no row."""
         if not self.history_file.exists():
             return []
         rows = []
-        for line in self.history_file.read_text(encoding="utf-8").splitlines():
+        for line in self.history_file.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
                 break
+            if not isinstance(row, dict) or type(row.get("step")) is not int:
+                break
+            rows.append(row)
         return rows
 
     def rewind_history(self, step: int) -> None:

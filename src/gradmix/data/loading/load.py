@@ -16,6 +16,7 @@ from ..file_names import describe_ignored
 from ..imageset import UNKNOWN, ImageSet
 from ..readers import ReadOptions, ReadResult, class_folders
 from ..readers.image_files import decode_files, find_images
+from ..readers.interface import refuse_damaged
 from .locate import Located, locate
 
 
@@ -106,7 +107,8 @@ def load_image_files(
 
 def read_located(located: Located, split: str, options: ReadOptions) -> ReadResult:
     """Read one split; bad images are listed in the result, not raised."""
-    reading = located.reader.read(located.path, located.split(split), _check_options(options))
+    with refuse_damaged(located.path):
+        reading = located.reader.read(located.path, located.split(split), _check_options(options))
     if not len(reading.images):
         why = f": {reading.bad[0]}" if reading.bad else ""
         raise UserError(f"'{split}' of {located.name} has no readable image{why}")

@@ -11,6 +11,7 @@ from ...files import wait_for_lock
 from ..catalogue import KNOWN_SETS, KnownSet, known_set
 from ..file_names import SPLIT_NAMES, UNDIVIDED, parse_split
 from ..readers import READERS, UNLABELED_READERS, Reader
+from ..readers.interface import refuse_damaged
 from ..roots import data_root as resolve_root
 from .archives import find_content_root, is_archive, unpack_archive
 
@@ -80,7 +81,8 @@ def recognize(path: Path, known: KnownSet | None = None, unpack: bool = True) ->
     """Return the first reader that finds a split at ``path``, or in the archive that ``path`` is."""
     data = path / known.inside if known and known.inside else path
     for reader in UNLABELED_READERS if known and known.unlabeled else READERS:
-        splits = reader.splits(data)
+        with refuse_damaged(data):
+            splits = reader.splits(data)
         if splits:
             return Located(data, reader, tuple(sorted(splits, key=(*SPLIT_NAMES, UNDIVIDED).index)), known)
     if unpack and path.is_file() and is_archive(path):

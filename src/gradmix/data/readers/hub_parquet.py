@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ...errors import UserError, first_line
+from ..arrays import MAX_CLASSES
 from ..cache.decode_cache import decode_cached
 from ..decoding import Decoded, MixedShapes, decode_many, read_shapes
 from ..file_names import UNDIVIDED, parse_split
@@ -37,6 +38,7 @@ _CONFIGURATIONS = (
     "plain_text",
     "cropped_digits",
 )  # where the Hub's known data sets have theirs
+_LARGEST_GROWTH = 100  # of the bytes of a file when it is decompressed
 _IMAGE_COLUMNS = ("image", "img")
 _LABEL_COLUMNS = ("fine_label", "label", "labels", "class")
 
@@ -111,9 +113,17 @@ def _open(file: Path) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(file)
+        opened = pq.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{file} cannot be read as parquet ({first_line(error)})") from error
+    # An image takes more than a byte, and is compressed already: else a kilobyte could fill the memory.
+    facts, size = opened.metadata, file.stat().st_size
+    whole = sum(facts.row_group(i).total_byte_size for i in range(facts.num_row_groups))
+    if facts.num_rows > size or whole > _LARGEST_GROWTH * size + 2**26:
+        raise UserError(
+            f"{file} has {size:,} bytes, and says that they are {facts.num_rows:,} images and {whole:,} bytes"
+        )
+    return opened
 
 
 def _column(file: Path, table: pq.ParquetFile, name: str) -> pa.Array:
@@ -161,6 +171,8 @@ def _labels(files: Sequence[Path], tables: Sequence[pq.ParquetFile]) -> tuple[Te
         json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
     )
     largest = int(labels.max()) if len(labels) else -1
+    if largest >= MAX_CLASSES:
+        raise UserError(f"{files[0]}: {largest} is no label of a class; at most {MAX_CLASSES:,} are read")
     names = features.get(column, {}).get("names") or [str(c) for c in range(largest + 1)]
     if largest >= len(names):
         raise UserError(f"{files[0]}: label {largest} has no name, the schema names {len(names)} classes")

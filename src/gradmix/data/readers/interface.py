@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from ...errors import UserError, first_line
 from ..decoding import BadImage
 from ..imageset import ImageSet
 
@@ -32,6 +34,18 @@ class ReadResult:
     images: ImageSet
     bad: tuple[BadImage, ...] = ()
     ignored: Mapping[str, int] = field(default_factory=dict)
+
+
+@contextmanager
+def refuse_damaged(path: Path) -> Iterator[None]:
+    """Turn whatever a file from elsewhere makes a reader raise in the block into one line about the file."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # parquet, .npz, .mat: their libraries raise dozens of kinds
+        reason = f"{type(error).__name__}: {first_line(error)[:200]}"
+        raise UserError(f"{path} cannot be read, it is damaged or no data set ({reason})") from error
 
 
 class Reader(Protocol):
