@@ -45,9 +45,7 @@ STEPS: dict[str, dict[str, Any]] = {
     "moco": {"method": "moco", "queue_size": 20},
     "moco, shuffled": {"method": "moco", "queue_size": 20, "mixer": "none"},
 }
-SMALL_ATTENTION = {"attention_init": "random", "attention_encoder": "resnet8_16", "attention_size": 64}
 NEEDED: dict[str, dict[str, Any]] = {
-    "attentive-cutmix": SMALL_ATTENTION,
     "medaf": {"stem": "small", "diversity_weight": 1.0, "gate_temperature": 1.0},  # maps of 2×2 positions
     **SMALL,
     **{method: clip_fields(method) for method in ("locoop", "negprompt")},

@@ -29,6 +29,11 @@ FIELDS: dict[str, Any] = {
 _PLAYERS = {"player_width": 4, "latent_channels": 4, "player_depth": 1, "made_images": 8}
 # What makes the second networks of methods as small as the first.
 SMALL: dict[str, dict[str, Any]] = {
+    "attentive-cutmix": {
+        "attention_init": "random",
+        "attention_encoder": "resnet8_16",
+        "attention_size": 64,
+    },
     "arpl-cs": {"gan_width": 32, "noise_dim": 8},
     "c2ae": {"decoder_width": 32},
     "osrci": {**_PLAYERS, "counterfactual_steps": 2},
