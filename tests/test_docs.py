@@ -240,6 +240,25 @@ def test_every_method_has_a_page_and_a_row() -> None:
     assert pages == {"index", *METHODS} - {"ce+ssl"}
 
 
+# "Paper and release" has other names where no release could be read, or there is nothing but the paper.
+SECTIONS = ("Idea", "Formula", "Cost", "When to use it", "Published")
+DIFFERENCES = (
+    "Paper and release",
+    "What is certain",
+    "The paper's own version",
+    "What the paper leaves",
+    "Choices",
+)
+
+
+@pytest.mark.parametrize("name", sorted({*METHODS} - {"ce+ssl", "frozen"}))  # frozen is of no paper
+def test_the_page_of_a_method_has_every_section(name: str) -> None:
+    heads = re.findall(r"^(?:## |\*\*)([^*\n]+)", _page(f"methods/{name}"), re.MULTILINE)
+    missing = [section for section in SECTIONS if not any(head.startswith(section) for head in heads)]
+    assert not missing
+    assert any(head.startswith(DIFFERENCES) for head in heads)
+
+
 def test_the_table_of_commands_is_that_of_the_package() -> None:
     rows = re.findall(r"^\| `gradmix (\w+)` \|", _page("commands"), re.MULTILINE)
     assert sorted(rows) == sorted(COMMANDS)
