@@ -61,6 +61,7 @@ FREEZE = "training/test_freeze.py"
 STAGES, FP16 = "training/test_stages.py", "training/test_fp16.py"
 GROUP = "distributed/test_process_group.py"
 DECISION, THRESHOLD = "detection/test_decision.py", "detection/test_threshold.py"
+DRIFT = "detection/test_drift.py"
 KNOWN = "detection/test_known_scores.py"
 ENROLL, RECOGNIZER = "recognition/test_enroll.py", "recognition/test_recognizer.py"
 CALIBRATED = "recognition/test_calibration.py"
@@ -159,6 +160,21 @@ MUTANTS: list[Mutant] = [
         ("max(false_reject, 1 / (len(own) + 1))", "false_reject", (KNOWN,)),
         ("score.double(), right=True)).double()", "score.double())).double()", (KNOWN,)),
         ("score = torch.where(near,", "torch.where(near,", (KNOWN,)),
+    ),
+    *_mutants(
+        "detection/drift.py",
+        ("if label in self._seen and score > self._above[label]:", "if label in self._seen:", (DRIFT,)),
+        ("if label not in self._seen or not score > self._above[label]:",
+         "if label not in self._seen:", (DRIFT,)),
+        ("if threshold.held_out:", "if True:", (DRIFT,)),
+        ("if label in known.enrolled:", "if False:", (DRIFT,)),
+        ("self.highest_log10 = max(self.highest_log10, self._jumper.log10)", "pass", (DRIFT,)),
+    ),
+    *_mutants(
+        "serve/drift_monitor.py",
+        ("or served.number > self._model:", "or False:", ("serve/test_drift_monitor.py",)),
+        ("if served.number < self._model:", "if False:", ("serve/test_drift_monitor.py",)),
+        ("self._test if self._model == served.number else None", "self._test", ("serve/test_drift_monitor.py",)),
     ),
     *_mutants(
         "recognition/calibration.py",
