@@ -174,7 +174,8 @@ MUTANTS: list[Mutant] = [
         "serve/drift_monitor.py",
         ("or served.number > self._model:", "or False:", ("serve/test_drift_monitor.py",)),
         ("if served.number < self._model:", "if False:", ("serve/test_drift_monitor.py",)),
-        ("self._test if self._model == served.number else None", "self._test", ("serve/test_drift_monitor.py",)),
+        ("self._test if self._model == served.number else None",
+         "self._test", ("serve/test_drift_monitor.py",)),
     ),
     *_mutants(
         "recognition/calibration.py",
