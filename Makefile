@@ -8,13 +8,14 @@ SETUP := pyproject.toml constraints.txt
 # the one that is done first takes over half of what the other has left.
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal
 
-.PHONY: demo test test-plain test-slow test-all lint types docs wheel wheel-check clean help
+.PHONY: demo torture test test-plain test-slow test-all lint types docs wheel wheel-check clean help
 
 help:
 	@echo "make demo        train on handwritten digits and open-set test it (about 3 minutes)"
 	@echo "make test        the fast tests"
 	@echo "make test-plain  the fast tests that compute, with the plainest instructions of the processor"
 	@echo "make test-all    also the slow tests and the comparisons with peer libraries (test-slow: only those)"
+	@echo "make torture     attack everything that is promised to hold, for an hour (docs/reliability.md)"
 	@echo "make docs        the documentation site, in build/site"
 	@echo "make lint        ruff;  make types: mypy --strict;  make wheel-check: build and try the wheel"
 
@@ -39,6 +40,11 @@ test-slow: $(VENV)/dev
 	OMP_NUM_THREADS=1 $(PYTEST) -m "slow or oracle" tests
 
 test-all: test test-slow
+
+MINUTES ?= 60
+SEED ?= 1
+torture: $(VENV)/dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture --minutes $(MINUTES) --seed $(SEED) 2>torture.log
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check .

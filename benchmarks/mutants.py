@@ -211,7 +211,7 @@ MUTANTS: list[Mutant] = [
         (' if name != "init"}', "}", (RECOGNIZER,)),
     ),
     *_mutants(
-        "recognition/header_checks.py",
+        "recognition/model_checks.py",
         ("if len(bias) not in (0, classes):", "if False:", (RECOGNIZER, DAMAGED)),
         ("if len(by_class) not in (0, classes):", "if False:", (DAMAGED,)),
         ("left -= 1", "pass", (DAMAGED,)),

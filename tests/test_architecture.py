@@ -12,7 +12,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "gradmix"
 # May be imported by everyone, and import only each other.
-BASE = ("errors", "progress", "files", "checksum", "machine", "hub_file")
+BASE = ("errors", "progress", "files", "machine", "hub_file")
 ROOMS = (
     "distributed",
     "data",

@@ -2,18 +2,19 @@
 
 - :func:`write_atomically`, :func:`write_text`: a file is complete or absent, never a part.
 - :func:`wait_for_lock`, :func:`try_lock`: one process at a time.
-- :func:`read_tensors`: a .safetensors file, read into memory of its own.
+- :func:`read_tensors`: a .safetensors file, read into memory of its own; :func:`checksum` of its tensors.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
@@ -291,3 +292,25 @@ def _read_bytes(f: BufferedReader, count: int, size: int) -> bytes:
     if len(content) < count:
         raise DamagedFile("it ends before the tensors begin")
     return content
+
+
+# Checksums: whatever a bit flip, a bad cable or half a copy changes in a file is noticed
+
+
+def add_tensors(digest: hashlib._Hash, tensors: Mapping[str, Tensor]) -> None:
+    """Add name, type, shape and values of every tensor to ``digest``."""
+    for name in sorted(tensors):
+        value = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name}\0{value.dtype}\0{tuple(value.shape)}\0".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
+
+
+def checksum(tensors: Mapping[str, Tensor], text: str = "") -> str:
+    """Return 64 hex digits that change with any bit of the tensors, and of ``text``.
+
+    >>> checksum({"x": torch.zeros(2)}) == checksum({"x": torch.tensor([0.0, -0.0])})
+    False
+    """
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
+    add_tensors(digest, tensors)
+    return digest.hexdigest()

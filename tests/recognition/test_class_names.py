@@ -4,7 +4,7 @@ import pytest
 
 from gradmix.detection import UNKNOWN_NAME
 from gradmix.errors import UserError
-from gradmix.recognition.class_names import check_name, check_names
+from gradmix.recognition.model_checks import check_name, check_names
 
 
 @pytest.mark.parametrize("name", ["cat", "猫", "two words", "unknowns"])

@@ -26,8 +26,8 @@ from ..training.hardware import pick_device
 from ..training.seeds import generator_for
 from ..training.session import build_method, describe_network
 from .calibration import set_decision, split_held_out
-from .class_names import check_names
 from .features import apply_projection, cached_extract
+from .model_checks import check_names
 from .model_file import save
 from .recognizer import Gallery, Recognizer
 from .trainable import check_class, plan_holdout

@@ -17,7 +17,7 @@ from ..detection.bank import unit_rows
 from ..detection.outputs import require_finite
 from ..errors import UserError, choose
 from .calibration import recalibrate
-from .class_names import check_names
+from .model_checks import check_names
 from .recognizer import Gallery, Recognizer
 
 

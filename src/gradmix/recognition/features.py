@@ -20,11 +20,10 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ..checksum import add_tensors, checksum
 from ..data import ImageSet, cache_limit, cache_root, make_room, mark_used
 from ..detection import HeadWeights, Outputs
 from ..errors import UserError
-from ..files import read_tensors, write_atomically
+from ..files import add_tensors, checksum, read_tensors, write_atomically
 from ..models import Network
 from ..progress import progress
 from ..views import Normalizer

@@ -16,8 +16,8 @@ from ..errors import UserError
 from ..models.given_network import GivenNetwork
 from ..views import Normalizer
 from .calibration import set_decision
-from .class_names import check_names
 from .features import cached_extract
+from .model_checks import check_names
 from .recognizer import Gallery, Recognizer
 
 _FALSE_REJECT = 0.05  # share of the training images that the threshold rejects

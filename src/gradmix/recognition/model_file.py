@@ -20,9 +20,8 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ..checksum import checksum
 from ..errors import UserError
-from ..files import UnsettledFile, read_tensors, wait_for_lock, write_atomically
+from ..files import UnsettledFile, checksum, read_tensors, wait_for_lock, write_atomically
 from ..hub_file import MODEL_FILE, fetch, parse_hub_address
 from ..models.user_backbone import COPY, read_user_backbone
 from . import history

@@ -36,7 +36,7 @@ from ..models.user_backbone import UserBackbone, check_origin
 from ..views import Normalizer
 from .calibration import find_known_scores
 from .features import add_head
-from .header_checks import check_finite, check_header, limit_parts
+from .model_checks import check_finite, check_header, limit_parts
 from .recognizer import Gallery, Recognizer
 
 FORMAT = 2

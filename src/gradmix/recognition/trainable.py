@@ -10,7 +10,7 @@ from ..detection.threshold import needed_images
 from ..errors import UserError
 from ..methods import METHODS
 from ..recipe import Recipe
-from .class_names import check_name, check_names
+from .model_checks import check_name, check_names
 
 
 class Obstacle(NamedTuple):
