@@ -9,6 +9,7 @@ import pytest
 
 from gradmix.batch import Inputs, predict_batches, predict_to_file, stream
 from gradmix.batch.answer_formats import CSV, JSONL
+from gradmix.batch.predict_file import decide_at, describe_limit
 from gradmix.batch.second_pass import control_file, read_answers
 from gradmix.batch.stream import Answer
 from gradmix.cli import main
@@ -73,6 +74,33 @@ def test_another_rate(trained: Path, run: Path, capsys: pytest.CaptureFixture[st
     for words in ((), ("--out", "few.csv")):
         assert gradmix("predict", run, trained / "test", "--false-reject", "0.0001", *words) == 0
         assert "(9999 would do): nothing is rejected" in capsys.readouterr().err
+
+
+def test_false_discoveries_are_controlled_with_one_threshold_for_all(run: Path) -> None:
+    per_class = load(run).recalibrate(per_class=True)
+    assert not decide_at(per_class, None, 0.1).threshold.per_class
+    assert decide_at(per_class, 0.3, None).threshold.per_class
+    assert decide_at(per_class, None, None) is per_class
+    assert describe_limit(load(run), 0.1) == ""
+    assert "images cannot bound false discoveries by 0.001 (999 or more" in describe_limit(load(run), 0.001)
+
+
+def test_explain_and_evaluate_take_a_rate(
+    trained: Path, run: Path, refused: Refused, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = next((trained / "test").rglob("*.png"))
+    found = load(run).predict(load(run).read(image))
+    for rate in (0.05, 0.99):
+        assert gradmix("explain", run, image, "--out", f"why{rate}", "--false-reject", rate) == 0
+        unknown = bool(found.p_value[0] <= rate)
+        assert (": unknown: most like" in capsys.readouterr().out) == unknown
+    assert "between 0 and 1, not 3.0" in refused("explain", run, image, "--out", "no", "--false-reject", "3")
+    assert not Path("no").exists()
+    sets = ("--known", trained / "test", "--unknown", trained / "others", "--detector", "knn")
+    known = load(run).predict(load(run).read(trained / "test"))
+    assert gradmix("evaluate", run, *sets, "--out", "half", "--false-reject", 0.5) == 0
+    accepted = int((known.p_value > 0.5).sum())
+    assert f"({accepted} of {len(known.label)})" in capsys.readouterr().out
 
 
 def test_mistakes(trained: Path, run: Path, refused: Refused) -> None:

@@ -48,7 +48,7 @@ def scores_of(pairs: list[tuple[float, int]]) -> Scores:
     st.booleans(),
     st.dictionaries(st.integers(0, CLASSES - 1), st.lists(GRID, max_size=12), max_size=2),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @example([(float(i), 0) for i in range(99)], [(28.0, 0), (27.5, 0), (29.0, 0)], 0.29, False, True, {})
 def test_unknown_is_where_p_is_at_most_the_rate(known, new, rate, per_class, held_out, enrolled):
     """For ties, classes with too few images, enrolled classes, no images at all, and thresholds of -inf."""
@@ -121,6 +121,21 @@ def test_a_known_image_is_rarely_called_unusual(ties: bool) -> None:
         assert share <= exact + noise
         if not ties:
             assert share >= exact - noise
+
+
+def test_per_class_a_known_image_is_rarely_called_unusual() -> None:
+    """P(p <= α | taken for c) <= α for both classes, within 4 standard errors."""
+    generator, draws, n, rate = torch.Generator().manual_seed(6), 2000, 60, 0.1
+    unusual, taken = [0, 0], [0, 0]
+    for _ in range(draws):
+        label = (torch.rand(n + 1, generator=generator) < 0.3).long()
+        score = torch.randn(n + 1, generator=generator, dtype=torch.float64) * (1 + label) - 3 * label
+        kept = KnownScores.of(Scores(score[:n], label[:n]), 2)
+        p = kept.p_values(Scores(score[n:], label[n:]), kept.threshold(rate, per_class=True))
+        taken[int(label[n])] += 1
+        unusual[int(label[n])] += bool(p <= rate)
+    for count, number in zip(unusual, taken, strict=True):
+        assert count / number <= rate + 4 * math.sqrt(rate * (1 - rate) / number)
 
 
 def test_smoothed_p_values_are_uniform_with_ties() -> None:
