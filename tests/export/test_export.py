@@ -90,7 +90,7 @@ def answers_without_torch(exported: Path, files: list[Path], no_torch: Path) -> 
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row[0] for row in rows] == [str(file) for file in files]
-    return [(label, nearest, score) for _, label, nearest, score in rows]
+    return [(label, nearest, score) for _, label, nearest, score, _ in rows]
 
 
 def assert_same(recognizer: Recognizer, chosen: Decision, files: list[Path], rows: list[Any]) -> None:

@@ -1,5 +1,6 @@
-"""Write a model for places without torch: an ONNX graph, plain arrays, and a short script that uses them."""
+"""Write a model for places without torch: one ONNX file with a short script, or a page for browsers."""
 
 from .export import export_model
+from .web_page import export_web
 
-__all__ = ["export_model"]
+__all__ = ["export_model", "export_web"]

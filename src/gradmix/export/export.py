@@ -96,10 +96,10 @@ def _make_readme(recognizer: Recognizer) -> str:
 pip install onnxruntime numpy "pillow>=10.1"
 python predict.py a.jpg b.png
 ```
-prints one line of JSON per image: file, label (or "unknown"), the most similar known class, and the score
-(higher is more likely known). A damaged image ends it with one line. The answers are those of
-`gradmix predict` to 1e-4, except for grey images of 32 bits or floating point, which `predict.py` does not
-scale.
+prints one line of JSON per image: file, label (or "unknown"), the most similar known class, the score
+(higher is more likely known) and the p-value (how unusual it is for a known image). A damaged image ends it
+with one line. The answers are those of `gradmix predict` to 1e-4, except for grey images of 32 bits or
+floating point, which `predict.py` does not scale.
 
 `model.onnx` is all that is needed: `pixels` (N, {size}, {size}, {channels}) uint8, for any N, to
 
@@ -108,6 +108,7 @@ scale.
 | score | (N,) float64, by `{score}`: higher is more likely known |
 | nearest | (N,) int64: the most similar known class |
 | label | (N,) int64: the same, or -1 for unknown |
+| p_value | (N,) float64: the share of known images that look as unusual |
 
 It normalizes the pixels, searches and decides by itself. Its metadata has, under the name `gradmix`, JSON
 with `class_names`, `image_size`, `channels` and `thresholds` (an image taken for a class is known from this

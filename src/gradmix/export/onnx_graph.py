@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..data import UNKNOWN
 from ..detection import KNN, Decision, Outputs
+from ..detection.threshold import conformal_rank
 from ..errors import UserError, first_line
 from ..recognition import Recognizer
 from ..recognition.features import head_weights
@@ -25,7 +26,8 @@ _NEEDS = "export needs the extra 'export': pip install 'gradmix[export]'"
 
 class Graph(nn.Module):
     """Pixels (N, size, size, C) uint8, as Pillow gives them, to the answer: ``score`` (N,) float64,
-    ``nearest`` (N,) int64, and ``label`` (N,) int64, which is ``nearest`` or -1 for unknown.
+    ``nearest`` (N,) int64, ``label`` (N,) int64, which is ``nearest`` or -1 for unknown, and ``p_value`` (N,)
+    float64, NaN where the model has no known scores.
 
     All is inside: pixels are normalized, neighbours searched (the index is part of the graph), and the score
     compared with the threshold.
@@ -48,20 +50,21 @@ class Graph(nn.Module):
         self.register_buffer("std", torch.tensor(recognizer.normalizer.std, device=device).view(-1, 1, 1))
         thresholds = decision.threshold.of(torch.arange(len(recognizer.class_names)))
         self.register_buffer("thresholds", thresholds.to(device))
+        self.rank = PValues(decision, len(recognizer.class_names))
         self.to(device)
 
     @property
     def output_names(self) -> list[str]:
-        return ["score", "nearest", "label"]
+        return ["score", "nearest", "label", "p_value"]
 
-    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         outputs = self.outputs(pixels)
         if self.search is None:
             score, nearest = self.detector.graph(outputs)
         else:
             score, nearest = self.search(outputs.features)
         known = score >= self.thresholds[nearest]
-        return score, nearest, torch.where(known, nearest, UNKNOWN)
+        return score, nearest, torch.where(known, nearest, UNKNOWN), self.rank(score, nearest)
 
     def outputs(self, pixels: Tensor) -> Outputs:
         """Return what the network says about the images, with the label of all of them unknown."""
@@ -117,6 +120,54 @@ class Search(nn.Module):
         return self.knn.score_similarities(d), d.argmax(dim=1)
 
 
+class PValues(nn.Module):
+    """Scores (N,) and nearest classes (N,) to p (N,), as :meth:`KnownScores.p_values` has them, in one graph.
+
+    ``pool`` (C, n) says which of the n known ``scores`` an image taken for a class is compared with; ``own``
+    (C, m) are the scores of the images of enrolled classes, filled up with infinity.
+    """
+
+    scores: Tensor
+    pool: Tensor
+    own: Tensor
+    own_count: Tensor
+
+    def __init__(self, decision: Decision, classes: int) -> None:
+        super().__init__()
+        known, threshold = decision.known_scores, decision.threshold
+        self.has_any = known is not None
+        scores = torch.empty(0, dtype=torch.float64) if known is None else known.score
+        pool = torch.ones(classes, len(scores), dtype=torch.bool)
+        enrolled = {} if known is None else known.enrolled
+        most = max([1, *(len(one.score) for one in enrolled.values())])
+        own = torch.full((classes, most), torch.inf, dtype=torch.float64)
+        own_count = torch.zeros(classes, dtype=torch.float64)
+        for c in range(classes if known is not None and threshold.per_class else 0):
+            mine = known.label == c  # type: ignore[union-attr]
+            if conformal_rank(int(mine.sum()), threshold.false_reject):
+                pool[c] = mine
+        for c, one in enrolled.items():
+            own[c, : len(one.score)] = one.score
+            own_count[c] = len(one.score)
+        # One that counts for nobody: a graph may not have an empty tensor.
+        nobody = torch.zeros(classes, 1, dtype=torch.bool)
+        self.register_buffer("scores", torch.cat([scores, scores.new_full((1,), torch.inf)]))
+        self.register_buffer("pool", torch.cat([pool, nobody], dim=1))
+        self.register_buffer("own", own)
+        self.register_buffer("own_count", own_count)
+
+    def forward(self, score: Tensor, nearest: Tensor) -> Tensor:
+        if not self.has_any:
+            return score * torch.nan
+        pool = self.pool[nearest]
+        least = 1 + ((self.scores <= score[:, None]) & pool).double().sum(dim=1)
+        p = least / (pool.double().sum(dim=1) + 1)
+        count = self.own_count[nearest]
+        below = (self.own[nearest] <= score[:, None]).double().sum(dim=1)
+        p_own = (1 + below) / (count + 1)
+        return torch.where((count > 0) & (below > 0), torch.maximum(p, p_own), p)
+
+
 def write_graph(graph: Graph, size: int, channels: int, path: Path, about: str = "") -> None:
     """Write ``graph`` for any number of images, and check that onnxruntime computes the same as torch.
 
@@ -158,7 +209,7 @@ def write_graph(graph: Graph, size: int, channels: int, path: Path, about: str =
         raise UserError(
             f"this network ({kind}) cannot be written as ONNX: {_describe_error(error)}"
         ) from error
-    compared = list(zip(graph.output_names, expected, found, strict=True))[:2]  # label follows from both
+    compared = list(zip(graph.output_names, expected, found, strict=True))[:2]  # the others follow from both
     for name, torch_output, onnx_output in compared:
         difference = float(np.abs(torch_output.cpu().numpy() - onnx_output).max())
         if not difference <= LARGEST_DIFFERENCE * max(1.0, float(torch_output.abs().max())):

@@ -31,5 +31,5 @@ if __name__ == "__main__":
     about = json.loads(session.get_modelmeta().custom_metadata_map["gradmix"])
     images = np.stack([read_pixels(file, about["image_size"], about["channels"]) for file in files])
     names = [*about["class_names"], "unknown"]  # a label of -1 is the last
-    for file, score, nearest, label in zip(files, *session.run(None, {"pixels": images}), strict=True):
-        print(json.dumps([file, names[label], names[nearest], round(float(score), 6)]))
+    for file, score, nearest, label, p in zip(files, *session.run(None, {"pixels": images}), strict=True):
+        print(json.dumps([file, names[label], names[nearest], round(float(score), 6), round(float(p), 6)]))
