@@ -34,7 +34,7 @@ export const oneIn = (p) => (p >= 0.5 ? "every second one" : `1 in ${Math.round(
 /** How unusual an image is, in words. */
 export const describe = (answer) => {
   if (answer.p_value === undefined || answer.p_value === null) return "";
-  if (answer.p_value >= 0.3) return "looks usual";
+  if (answer.p_value >= 0.1) return "looks usual";
   return `unusual: ${oneIn(answer.p_value)}`;
 };
 
