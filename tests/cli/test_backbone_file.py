@@ -168,6 +168,7 @@ def test_mistakes_in_the_file(trained: Path, refused: Refused) -> None:
     bad = {
         "def build(:\n": "mine.py, line 1:",
         "import nonsense_that_is_not_there\n": "mine.py cannot be run: ModuleNotFoundError",
+        "x = 1\0\n": "mine.py: source code string cannot contain null bytes",
         "x = 1\n": "mine.py has no function build()",
         "def build():\n    return 3\n": "returned int, not a torch.nn.Module",
         "def build():\n    raise OSError('no weights')\n": "build() in mine.py failed: OSError: no weights",

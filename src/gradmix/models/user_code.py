@@ -46,7 +46,8 @@ def run_code(code: bytes, path: str, prefix: str) -> types.ModuleType:
         with _folder_on_path(path):
             exec(compile(code, path, "exec"), vars(module))
     except SyntaxError as error:
-        raise UserError(f"{path}, line {error.lineno}: {error.msg}") from error
+        where = "" if error.lineno is None else f", line {error.lineno}"  # none for bytes that are no text
+        raise UserError(f"{path}{where}: {error.msg}") from error
     except (Exception, SystemExit) as error:  # whatever the user's own code raises
         raise UserError(f"{path} cannot be run: {type(error).__name__}: {first_line(error)}") from error
     return module
