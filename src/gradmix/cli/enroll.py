@@ -61,12 +61,12 @@ def run(args: argparse.Namespace) -> int:
     changed = update_model(args.model, change, read_backbone(args))
     many = changed.count_images(args.name)
     skipped = f" ({left_out} unreadable left out)" if left_out else ""
+    print(f"{args.name}: {many} images{skipped}; the model knows {len(changed.class_names)} classes")
     known = 0 if changed.calibration is None else len(changed.calibration.labels)
     if changed.decision.class_bias and 0 < known < needed_images(MAX_LOST_SHARE):
         print(
-            f"up to {lost_share(known):.1%} of the images of other classes may go over to an enrolled one: "
-            f"the model has {known} held-out images; {needed_images(MAX_LOST_SHARE)} would make it "
+            f"note: up to {lost_share(known):.1%} of the images of other classes may go over to an enrolled "
+            f"one: the model has {known} held-out images; {needed_images(MAX_LOST_SHARE)} would make it "
             f"{MAX_LOST_SHARE:.0%}"
         )
-    print(f"{args.name}: {many} images{skipped}; the model knows {len(changed.class_names)} classes")
     return 0
