@@ -37,6 +37,12 @@ def test_equal_logits_have_closed_forms():
     assert energy(z).item() == pytest.approx(2 + math.log(8))
 
 
+def test_the_softmax_forgets_the_size_of_the_logits():
+    z = torch.tensor([[2.0, 1.0, 0.0], [20.0, 19.0, 18.0]], dtype=torch.float64)
+    assert msp(z).tolist() == pytest.approx([0.6652, 0.6652], abs=5e-5)
+    assert mls(z).tolist() == [2, 20]
+
+
 @pytest.mark.parametrize(("name", "score"), [("msp", msp), ("energy", energy)])
 def test_the_temperature_is_used_and_kept(name, score):
     z = torch.tensor([[3.0, 1.0, 0.0]])
