@@ -107,7 +107,7 @@ def test_predict_in_every_format(trained: Path, run: Path, capsys: pytest.Captur
     table = answers(run, capsys, others, one)
     for row in rows:
         (line,) = [line for line in table.splitlines() if row["file"] in line]
-        assert line.split()[-3:-1] == [row["label"], row["nearest"]]
+        assert line.split()[-4:-2] == [row["label"], row["nearest"]]
     assert answers(run / "model.safetensors", capsys, one, "--format", "json") == answers(
         run, capsys, one, "--format", "json"
     )
