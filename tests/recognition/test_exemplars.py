@@ -31,13 +31,14 @@ def odd(recognizer: Recognizer) -> ImageSet:
     return ImageSet(pixels, torch.full((3,), -1), ())
 
 
-def with_exemplars(*places: int) -> KNN:
+def with_exemplars(*places: int, reach: float = -1.0) -> KNN:
     """Two classes of two images in a plane, some of them exemplars."""
+    some = {"exemplars": torch.tensor(places), "exemplar_reach": torch.full((len(places),), reach)}
     state = {
         "features": torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [-0.6, 0.8]]),
         "labels": torch.tensor([0, 0, 1, 1]),
         "num_classes": torch.tensor([2]),
-        **({"exemplars": torch.tensor(places)} if places else {}),
+        **(some if places else {}),
     }
     return KNN.from_state(state, KNN(k=2, normalize="none").settings())
 
@@ -49,6 +50,9 @@ def test_an_exemplar_counts_as_k_neighbours() -> None:
     torch.testing.assert_close(with_exemplars(1).class_similarity(z), torch.tensor([[1.2, 1.8]]))
     torch.testing.assert_close(with_exemplars(0).class_similarity(z), torch.tensor([[0.6, 1.8]]))
     torch.testing.assert_close(with_exemplars(1, 2).class_similarity(z), torch.tensor([[1.2, 2.0]]))
+    torch.testing.assert_close(
+        with_exemplars(1, 2, reach=0.7).class_similarity(z), torch.tensor([[0.6, 2.0]])
+    )
     scores = with_exemplars(1, 2).score(Outputs(z, torch.tensor([-1])))
     assert (float(scores.score), int(scores.label)) == (2.0, 1)
 

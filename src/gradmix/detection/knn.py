@@ -76,7 +76,8 @@ class KNN(Detector):
     ``index``: "exact", or "ivf", which finds most of the neighbours faster (``approximate``; needs faiss).
 
     Exemplars are images of the index that speak for their class alone, as a person taught them:
-    d_c = max(Σ of the k largest cosines, k · the largest cosine to an exemplar of c).
+    d_c = max(Σ of the k largest cosines, k · the largest cosine to an exemplar of c, of those that reach it).
+    An exemplar reaches images whose cosine to it is at least its ``exemplar_reach``.
     """
 
     name = "knn"
@@ -103,6 +104,7 @@ class KNN(Detector):
         self._lengths: Tensor | None = None  # (M,) of the training features, in fit's order
         self._search: Bank | ApproximateIndex | None = None
         self._exemplars: Tensor | None = None  # (E,) their places in fit's order
+        self._reach: Tensor | None = None  # (E,) the cosines from which on they count
 
     def learn(self, train: Outputs, num_classes: int, held_out: Outputs | None = None) -> None:
         """Remember the training features (as unit vectors, class by class)."""
@@ -158,7 +160,8 @@ class KNN(Detector):
         """Return a detector on the same neighbours (not a copy of them) with some settings replaced."""
         other = type(self)(**(self.settings() | settings))
         if self._bank is not None or self._saved is not None:
-            bank, other._lengths, other._exemplars = self._require_bank(), self._lengths, self._exemplars
+            bank, other._lengths = self._require_bank(), self._lengths
+            other._exemplars, other._reach = self._exemplars, self._reach
             if other.index == self.index:
                 other._search, other._bank = self._search, bank
             else:
@@ -190,7 +193,8 @@ class KNN(Detector):
         }
 
     def state(self) -> dict[str, Tensor]:
-        """Return unit ``features``, their ``labels`` and ``lengths``, in fit's order; and ``exemplars``."""
+        """Return unit ``features``, their ``labels`` and ``lengths``, in fit's order; and ``exemplars``
+        with their ``exemplar_reach``."""
         bank = self._require_bank()
         return {
             "features": bank.features[bank.row_of_image],
@@ -198,6 +202,7 @@ class KNN(Detector):
             "num_classes": torch.tensor([bank.num_classes]),
             **({} if self._lengths is None else {"lengths": self._lengths}),
             **({} if self._exemplars is None else {"exemplars": self._exemplars}),
+            **({} if self._reach is None else {"exemplar_reach": self._reach}),
         }
 
     @classmethod
@@ -214,6 +219,7 @@ class KNN(Detector):
             raise UserError(f"{len(train.labels)} features but {len(knn._lengths)} lengths of them")
         if "exemplars" in state and len(state["exemplars"]):
             knn._exemplars = _check_places(state["exemplars"], len(train.labels))
+            knn._reach = _check_reach(state.get("exemplar_reach"), len(knn._exemplars))
         # Laid out when first searched: a model that decides by something else may never be.
         knn._saved = train, num_classes
         return knn
@@ -236,10 +242,11 @@ class KNN(Detector):
         """Return d_c of unit features (n, d); ``own`` (n,) are their rows in the bank, if they are in it."""
         bank = self._require_bank()
         d = self._require_search().class_similarity(unit, self.k, self.chunk_bytes, own)
-        if self._exemplars is None:
+        if self._exemplars is None or self._reach is None:
             return d
         rows = bank.row_of_image[self._exemplars]
         cosine = (unit @ bank.features[rows].T).clamp(-1.0, 1.0)
+        cosine = cosine.masked_fill(cosine < self._reach, -torch.inf)
         if own is not None:
             cosine = cosine.masked_fill(own[:, None] == rows, -torch.inf)
         labels = bank.labels[self._exemplars].expand(len(unit), -1)
@@ -285,6 +292,13 @@ def _check_places(places: Tensor, count: int) -> Tensor:
     if places.dim() != 1 or places.dtype != torch.int64 or not bool(((places >= 0) & (places < count)).all()):
         raise UserError(f"the exemplars must be places among {count} images")
     return places
+
+
+def _check_reach(reach: Tensor | None, count: int) -> Tensor:
+    """Return the reach of ``count`` exemplars, one cosine for each."""
+    if reach is None or reach.shape != (count,) or not bool((reach.abs() <= 1).all()):
+        raise UserError(f"the reach of {count} exemplars must be as many cosines")
+    return reach
 
 
 def _lengths(features: Tensor) -> Tensor:

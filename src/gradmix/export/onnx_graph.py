@@ -85,7 +85,7 @@ class Search(nn.Module):
     features: Tensor
     places: Tensor
     filler: Tensor
-    not_alone: Tensor
+    reach: Tensor
     count: Tensor
     bias: Tensor
 
@@ -97,24 +97,25 @@ class Search(nn.Module):
         rows = [(labels == c).nonzero()[:, 0] for c in range(classes)]
         most = max(max(map(len, rows)), knn.k)
         places = torch.stack([torch.cat([some, some.new_full((most - len(some),), -1)]) for some in rows])
-        alone = torch.zeros(len(labels), dtype=torch.bool)
-        alone[state.get("exemplars", places.new_empty(0))] = True
+        reach = torch.full((len(labels),), 2.0)  # of an image that is no exemplar: it reaches none
+        if "exemplars" in state:
+            reach[state["exemplars"]] = state["exemplar_reach"].cpu()
         count = torch.tensor([len(some) for some in rows])
         self.register_buffer("features", state["features"].cpu())
         self.register_buffer("places", places.clamp(min=0))
         self.register_buffer("filler", places < 0)
-        self.register_buffer("not_alone", self.filler | ~alone[self.places])
+        self.register_buffer("reach", torch.where(self.filler, 2.0, reach[self.places]))
         self.register_buffer("count", count.clamp(max=knn.k).double())
         self.register_buffer("bias", torch.tensor(class_bias or (0.0,) * classes, dtype=torch.float64))
-        self.any_alone = bool(alone.any())
+        self.has_exemplars = "exemplars" in state
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         unit = features / torch.linalg.vector_norm(features, dim=1, keepdim=True).clamp_min(1e-12)
         cosine = (unit @ self.features.T).clamp(-1.0, 1.0)[:, self.places]  # (N, C, m)
         nearest = torch.where(self.filler, -2.0, cosine).topk(self.knn.k, dim=2).values.double()
         mean = torch.where(nearest < -1.5, 0.0, nearest).sum(dim=2) / self.count
-        if self.any_alone:
-            best = torch.where(self.not_alone, -1.0, cosine).amax(dim=2)
+        if self.has_exemplars:
+            best = torch.where(cosine < self.reach, -1.0, cosine).amax(dim=2)
             mean = torch.maximum(mean, best.double())
         d = mean * self.knn.k + self.bias
         return self.knn.score_similarities(d), d.argmax(dim=1)

@@ -21,9 +21,11 @@ import torch
 from torch import Tensor
 
 from ..detection import KNN, Outputs
+from ..detection.bank import unit_rows
 from ..detection.threshold import conformal_rank
 
 MAX_LOST_SHARE = 0.02
+_ROUNDING, _ITSELF = 1e-6, 1 - 1e-5  # of a cosine; that of two runs of the network over one image
 _MOST_LEFT_OUT = 500  # images per class, where the training images have to do; enough for a quantile
 
 
@@ -66,6 +68,25 @@ def lost_share(known: int, share: float = MAX_LOST_SHARE) -> float:
     return max(share, 1 / (known + 1))
 
 
+def find_reach(exemplars: Tensor, label: int, index: dict[str, Tensor], held_out: Outputs | None) -> float:
+    """Return the cosine from which on ``exemplars`` (E, d), unit vectors, of class ``label`` count.
+
+    At most 2 % of the known images of other classes come so near to one of them, in the sense of the class
+    bias: of those held out and, which can only raise it, of those in the index. It is never so large that an
+    exemplar does not reach itself.
+    """
+    others = [index["features"][index["labels"] != label]]
+    if held_out is not None:
+        others.append(unit_rows(held_out.features[held_out.labels != label]))
+    found = [-1.0]
+    for features in others:
+        cosine = (features @ exemplars.T).amax(dim=1)
+        rank = max(1, conformal_rank(len(cosine), MAX_LOST_SHARE))
+        if len(cosine):
+            found.append(float(cosine.topk(rank).values[-1]) + _ROUNDING)
+    return min(max(found), _ITSELF)
+
+
 def known_similarity(
     knn: KNN, index: dict[str, Tensor], held_out: Outputs | None, trained: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
@@ -84,7 +105,7 @@ def left_out_similarity(knn: KNN, index: dict[str, Tensor], label: int, most: in
 
     Leaving an image out changes its similarity to its own class only: d_own is k times the mean of the k
     largest cosines to the others, and -inf if there are none; or k times the largest cosine to an exemplar
-    among the others, if that is more.
+    among the others that reaches it, if that is more.
     """
     inside = index["labels"] == label
     of_class = index["features"][inside]
@@ -95,7 +116,9 @@ def left_out_similarity(knn: KNN, index: dict[str, Tensor], label: int, most: in
     others = min(knn.k, len(of_class) - 1)
     d[:, label] = cosine.topk(others, dim=1).values.mean(dim=1).double() * knn.k if others else -torch.inf
     if "exemplars" in index:
-        alone = torch.zeros_like(inside).index_fill(0, index["exemplars"], True)[inside]
-        best = cosine.masked_fill(~alone, -torch.inf).amax(dim=1)
+        reach = torch.full((len(inside),), torch.inf).index_put(
+            (index["exemplars"],), index["exemplar_reach"]
+        )
+        best = cosine.masked_fill(cosine < reach[inside], -torch.inf).amax(dim=1)
         d[:, label] = torch.maximum(d[:, label], best.double() * knn.k)
     return d

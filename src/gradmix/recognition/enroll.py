@@ -17,6 +17,7 @@ from ..detection.bank import unit_rows
 from ..detection.outputs import require_finite
 from ..errors import UserError, choose
 from .calibration import recalibrate
+from .class_bias import find_reach
 from .model_checks import check_names
 from .recognizer import Gallery, Recognizer
 
@@ -54,8 +55,7 @@ def enroll(recognizer: Recognizer, name: str, images: ImageSet, add: bool = Fals
         state["lengths"] = torch.cat(
             [index["lengths"], torch.linalg.vector_norm(features.double(), dim=1).float()]
         )
-    if "exemplars" in index:
-        state["exemplars"] = index["exemplars"]
+    state |= {name: index[name] for name in ("exemplars", "exemplar_reach") if name in index}
     gallery = recognizer.gallery.join(
         Gallery.of(recognizer.convert(images)), len(index["labels"]), len(images)
     )
@@ -78,8 +78,14 @@ def _add_exemplars(
     if bool((known.decision.decide(taught).label == label).all()):
         return known
     new = torch.arange(first, first + count)
-    exemplars = torch.cat([state.get("exemplars", new[:0]), new])
-    return recalibrate(replace(known, **_with_index(known, knn, state | {"exemplars": exemplars})))
+    reach = find_reach(taught.features, label, state, known.calibration)
+    state = state | {
+        "exemplars": torch.cat([state.get("exemplars", new[:0]), new]),
+        "exemplar_reach": torch.cat(
+            [state.get("exemplar_reach", torch.empty(0)), torch.full((count,), reach)]
+        ),
+    }
+    return recalibrate(replace(known, **_with_index(known, knn, state)))
 
 
 def forget(recognizer: Recognizer, name: str) -> Recognizer:
@@ -102,8 +108,9 @@ def forget(recognizer: Recognizer, name: str) -> Recognizer:
     if "lengths" in index:
         state["lengths"] = index["lengths"][keep]
     if "exemplars" in index:
-        stay = torch.zeros_like(keep).index_fill(0, index["exemplars"], True)[keep]
-        state["exemplars"] = stay.nonzero()[:, 0]
+        stay = keep[index["exemplars"]]
+        state["exemplars"] = (keep.cumsum(dim=0) - 1)[index["exemplars"][stay]]
+        state["exemplar_reach"] = index["exemplar_reach"][stay]
     known = replace(
         recognizer,
         **_with_index(recognizer, knn, state),
