@@ -149,9 +149,6 @@ MUTANTS: list[Mutant] = [
         ("_of_class(scores[labels == c], false_reject, overall.value)",
          "_of_class(scores[labels == c], false_reject, -math.inf)", (THRESHOLD,)),
         ("float(scores.sort().values.std(correction=0))", "0.0", (THRESHOLD,)),
-    ),
-    *_mutants(
-        "detection/known_scores.py",
         ("scores.label.cpu()[order]", "scores.label.cpu()", (KNOWN,)),
         ("labels=self.label if per_class else None", "labels=None", (KNOWN,)),
         ("held_out=self.held_out", "held_out=True", (KNOWN,)),

@@ -9,9 +9,8 @@ import pytest
 
 from gradmix.batch import Inputs, predict_batches, predict_to_file, stream
 from gradmix.batch.answer_formats import CSV, JSONL
-from gradmix.batch.predict_file import decide_at, describe_limit
 from gradmix.batch.second_pass import control_file, read_answers
-from gradmix.batch.stream import Answer
+from gradmix.batch.stream import Answer, decide_at, describe_limit
 from gradmix.cli import main
 from gradmix.detection import control_false_discoveries
 from gradmix.recognition import load

@@ -21,9 +21,10 @@ from gradmix.detection import (
     control_false_discoveries,
     describe_p,
 )
-from gradmix.detection.known_scores import find_cut, smoothed
+from gradmix.detection.false_discoveries import find_cut
 from gradmix.detection.threshold import conformal_rank, needed_images
 from gradmix.errors import UserError
+from tests.reference.smoothed_p import smoothed
 
 CLASSES = 3
 RATES = st.one_of(

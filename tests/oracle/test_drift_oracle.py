@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gradmix.detection.drift import Jumper
-from gradmix.detection.known_scores import smoothed
+from tests.reference.smoothed_p import smoothed
 
 pytestmark = pytest.mark.oracle
 

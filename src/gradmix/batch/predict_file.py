@@ -8,18 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..detection import UNKNOWN_NAME
-from ..detection.known_scores import check_fdr
-from ..detection.threshold import needed_images
 from ..errors import UserError
 from ..progress import progress
 from ..recognition import Recognizer
-from ..recognition.calibration import rejects_nothing
 from ..recognition.model_file import identity, load, model_path
 from ..recognition.model_format import GivenModule
 from .answer_formats import choose_format, write_parquet
 from .part_file import PartFile
 from .second_pass import control_file, find_drift, read_answers
-from .stream import Answer, Inputs, predict_batches
+from .stream import Answer, Inputs, decide_at, describe_limit, predict_batches
 
 FORMAT = "2"  # of the rows; a part of another format is not resumed
 BatchPredictor = Callable[[Recognizer, Inputs, int], Iterator[list[Answer]]]
@@ -96,29 +93,6 @@ def predict_to_file(
         counts = part.counts
     note = describe_limit(recognizer, fdr)
     return Summary(counts["rows"], unknown[0], counts.get("unreadable", 0), resumed, drift, note)
-
-
-def decide_at(recognizer: Recognizer, false_reject: float | None, fdr: float | None) -> Recognizer:
-    """Return the model at another rate; for a share of false discoveries with one p-value for all classes."""
-    if fdr is not None:
-        if false_reject is not None:
-            raise UserError("give false_reject or fdr, not both: each says which images are unknown")
-        check_fdr(fdr)
-        false_reject = recognizer.threshold.false_reject
-    if false_reject is None or (fdr is not None and not recognizer.threshold.per_class):
-        return recognizer
-    return recognizer.at_rate(false_reject, None if fdr is None else False)
-
-
-def describe_limit(recognizer: Recognizer, fdr: float | None) -> str:
-    """Return one line if there are too few held-out images to reject anything; else ""."""
-    threshold = recognizer.threshold
-    if fdr is None:
-        return rejects_nothing(threshold)
-    needed = needed_images(fdr)
-    if threshold.n >= needed:
-        return ""
-    return f"{threshold.n} images cannot bound false discoveries by {fdr:g} ({needed} or more would do)"
 
 
 def _count(rows: list[Answer]) -> dict[str, int]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..detection import UNKNOWN_NAME
 from ..detection.drift import DriftTest
-from ..detection.known_scores import find_cut
+from ..detection.false_discoveries import find_cut
 from ..recognition import Recognizer
 from .answer_formats import LineFormat
 from .stream import Answer

@@ -31,7 +31,9 @@ import torch
 from torch import Tensor
 
 from ..data import UNKNOWN, ImageSet, decode_many, is_archive, is_hidden, is_image_name, unpack_archive
-from ..data.file_names import count_ignored, describe_ignored
+from ..data.file_names import EXTENSIONS, count_ignored, describe_ignored
+from ..detection.false_discoveries import check_fdr
+from ..detection.threshold import needed_images
 from ..errors import UserError
 from ..progress import no_progress
 from ..recognition import Recognizer
@@ -132,7 +134,8 @@ def walk_images(folder: str, ignored: Counter[str] | None = None) -> Iterator[st
 
 
 def _find_images(path: Path) -> Iterator[Input]:
-    archive = path.is_file() and is_archive(path)
+    # Most are images, by their names: these are not looked at twice.
+    archive = path.suffix.lower() not in EXTENSIONS and path.is_file() and is_archive(path)
     if not archive and not path.is_dir():
         yield Input(_to_utf8(str(path)), path)
         return
@@ -160,6 +163,29 @@ def _to_utf8(name: str) -> str:
 
 
 # Their answers
+
+
+def decide_at(recognizer: Recognizer, false_reject: float | None, fdr: float | None) -> Recognizer:
+    """Return the model at another rate; for a share of false discoveries with one p-value for all classes."""
+    if fdr is not None:
+        if false_reject is not None:
+            raise UserError("give false_reject or fdr, not both: each says which images are unknown")
+        check_fdr(fdr)
+        false_reject = recognizer.threshold.false_reject
+    if false_reject is None or (fdr is not None and not recognizer.threshold.per_class):
+        return recognizer
+    return recognizer.at_rate(false_reject, None if fdr is None else False)
+
+
+def describe_limit(recognizer: Recognizer, fdr: float | None) -> str:
+    """Return one line if there are too few held-out images to reject anything; else ""."""
+    threshold = recognizer.threshold
+    if fdr is None:
+        return threshold.describe_limit()
+    needed = needed_images(fdr)
+    if threshold.n >= needed:
+        return ""
+    return f"{threshold.n} images cannot bound false discoveries by {fdr:g} ({needed} or more would do)"
 
 
 class Answer(NamedTuple):

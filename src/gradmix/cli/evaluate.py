@@ -142,10 +142,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _change_rate(model: EvaluatedModel, false_reject: float) -> EvaluatedModel:
     """Return the model at another rate, and say so if nothing can be rejected at it."""
-    from ..recognition.calibration import rejects_nothing
 
     recognizer = model.recognizer.at_rate(false_reject)
-    if note := rejects_nothing(recognizer.threshold):
+    if note := recognizer.threshold.describe_limit():
         print(f"note: {note}", file=sys.stderr)
     return replace(model, recognizer=recognizer)
 

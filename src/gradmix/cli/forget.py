@@ -23,10 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from ..recognition import update_model
-    from ..recognition.calibration import rejects_nothing
 
     changed = update_model(args.model, lambda recognizer: recognizer.forget(args.name), read_backbone(args))
     print(f"{args.name} is forgotten; the model knows {len(changed.class_names)} classes")
-    if note := rejects_nothing(changed.threshold):
+    if note := changed.threshold.describe_limit():
         print(f"note: {note}; see: gradmix calibrate --help", file=sys.stderr)
     return 0

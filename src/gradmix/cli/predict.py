@@ -148,7 +148,7 @@ def _write_file(args: argparse.Namespace) -> int:
 def _print_answers(args: argparse.Namespace) -> int:
     """Print csv and jsonl batch by batch; a table or one JSON array at the end."""
     from ..batch import format_csv
-    from ..batch.predict_file import decide_at, describe_limit
+    from ..batch.stream import decide_at, describe_limit
     from ..recognition.model_file import load
 
     out = sys.stdout  # taken now: while a bar is drawn, sys.stdout writes to stderr

@@ -1,16 +1,16 @@
 """Is this image of a known class, and of which: scores on features or logits, and the threshold."""
 
 from .arrays import outputs_of
-from .decision import UNKNOWN_NAME, Decision, Predictions, add_bias
+from .decision import UNKNOWN_NAME, Decision, Predictions, add_bias, load_detector
 from .detector import Detector, FormulaDetector
 from .ensemble import Ensemble
+from .false_discoveries import control_false_discoveries
 from .fdbd import FDBD
 from .g_openmax import GOpenMax
 from .gen import GEN
 from .klm import KLMatching
 from .knn import KNN, SCORE_NORMALIZATIONS, Neighbours, knn_similarity, known_score
 from .knn_distance import KNNDistance
-from .known_scores import EnrolledScores, KnownScores, conformal_p, control_false_discoveries
 from .learned import LearnedDetector
 from .logits import MLS, MSP, Energy, Entropy, LogitDetector, energy, entropy, mls, msp
 from .mcm import GLMCM, MCM, CLIPNAgreeing, CLIPNCompeting, NegPrompt
@@ -26,7 +26,6 @@ from .registry import (
     AUTO,
     DETECTORS,
     detector_names,
-    load_detector,
     make_detector,
     make_detector_with,
     resolve_name,
@@ -38,7 +37,15 @@ from .score_all import score_all
 from .shaping import ASH, DICE, VRA, ReAct, Scale
 from .she import SHE
 from .temperature import Temperature
-from .threshold import ClassThreshold, Threshold, calibrate, conformal_threshold
+from .threshold import (
+    ClassThreshold,
+    EnrolledScores,
+    KnownScores,
+    Threshold,
+    calibrate,
+    conformal_p,
+    conformal_threshold,
+)
 from .vim import Residual, ViM
 from .wording import describe_answer, describe_p
 

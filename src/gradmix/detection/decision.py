@@ -1,27 +1,30 @@
 """From what the network says to an answer: score → class bias → threshold → label, in this one place.
 
 Everybody who names images or rejects them goes through :class:`Decision`: predict, serve, explain, discover,
-export, the estimator, evaluate and the experiments. The threshold is in :mod:`.threshold`, the p-value that
-goes with every answer in :mod:`.known_scores`.
+export, the estimator, evaluate and the experiments. The threshold, and the p-value
+that goes with every answer, are in :mod:`.threshold`.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..data import UNKNOWN
-from ..errors import UserError
+from ..errors import UserError, choose
 from .detector import Detector
+from .ensemble import Ensemble
+from .false_discoveries import control_false_discoveries
 from .knn import KNN
-from .known_scores import KnownScores, control_false_discoveries
 from .outputs import Outputs, Scores, clamp_to_finite
-from .threshold import Threshold, check_rate
+from .registry import DETECTORS
+from .threshold import KnownScores, Threshold, check_rate
 
 UNKNOWN_NAME = "unknown"  # the answer for what is of no known class
 _QUERIES_AT_ONCE = 4096  # bounds the (N, C) similarities
@@ -62,8 +65,8 @@ class Predictions:
     def control_false_discoveries(self, rate: float) -> Predictions:
         """Return the answers with as many unknown ones as allow that at most ``rate`` of them are known.
 
-        On average; see :func:`~gradmix.detection.known_scores.control_false_discoveries`. Unlike all else,
-        this depends on which images are asked about together.
+        On average; see :mod:`.false_discoveries`. Unlike all else, this depends on which images are asked
+        about together.
         """
         unknown = control_false_discoveries(self.p_value, rate)
         return replace(self, label=self.nearest.where(~unknown, UNKNOWN))
@@ -155,3 +158,15 @@ class Decision:
 def add_bias(values: Tensor, class_bias: Sequence[float]) -> Tensor:
     """Return (N, C) class similarities plus the bias of each class, as float64."""
     return values.double() + torch.tensor(class_bias, dtype=torch.float64) if class_bias else values.double()
+
+
+def load_detector(
+    name: str, settings: Mapping[str, Any], state: Mapping[str, Tensor], index: KNN | None = None
+) -> Detector:
+    """Return the detector of that name that ``state()`` and ``settings()`` describe.
+
+    ``index``: the neighbours that a sum of scores shares with the model.
+    """
+    if "+" in name:
+        return Ensemble.from_state(state, settings, index)
+    return DETECTORS[choose("detector", name, DETECTORS)].from_state(state, settings)

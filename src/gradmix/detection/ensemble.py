@@ -9,7 +9,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ..errors import UserError
+from ..errors import UserError, choose
 from .detector import Detector
 from .knn import KNN
 from .outputs import Outputs, Scores, clamp_to_finite
@@ -108,7 +108,7 @@ class Ensemble(Detector):
         cls, state: Mapping[str, Tensor], settings: Mapping[str, Any], index: KNN | None = None
     ) -> Self:
         """Return the sum that ``state()`` and ``settings()`` describe; ``index``: its shared neighbours."""
-        from .registry import load_detector  # which knows this class, too
+        from .registry import DETECTORS  # which knows this class, too
 
         names: list[str] = []
         members: list[Detector] = []
@@ -121,7 +121,7 @@ class Ensemble(Detector):
                 shares_index = True
                 members.append(index.with_settings(**of_member))
             else:  # files of before have the neighbours a second time
-                members.append(load_detector(kind, of_member, own))
+                members.append(DETECTORS[choose("detector", kind, DETECTORS)].from_state(own, of_member))
             names.append(name)
         detector = cls(names, members)
         detector._shares_index = shares_index

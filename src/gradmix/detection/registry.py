@@ -6,8 +6,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import Tensor
-
 from ..errors import UserError, choose
 from .detector import Detector
 from .ensemble import Ensemble
@@ -130,15 +128,3 @@ def make_detector_with(name: str, settings_of: Callable[[str], Mapping[str, Any]
     parts = name.split("+")
     members = [make_detector(part, **settings_of(part)) for part in parts]
     return members[0] if len(parts) == 1 else Ensemble(parts, members)
-
-
-def load_detector(
-    name: str, settings: Mapping[str, Any], state: Mapping[str, Tensor], index: KNN | None = None
-) -> Detector:
-    """Return the detector of that name that ``state()`` and ``settings()`` describe.
-
-    ``index``: the neighbours that a sum of scores shares with the model.
-    """
-    if "+" in name:
-        return Ensemble.from_state(state, settings, index)
-    return DETECTORS[choose("detector", name, DETECTORS)].from_state(state, settings)

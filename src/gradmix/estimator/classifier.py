@@ -14,7 +14,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from torch import nn
 
-from ..batch.predict_file import decide_at
+from ..batch.stream import decide_at
 from ..data import UNKNOWN, ImageFormat, ImageSet, as_labeled_images, read_targets
 from ..detection import UNKNOWN_NAME, control_false_discoveries
 from ..errors import UserError

@@ -26,7 +26,6 @@ from ..detection import UNKNOWN_NAME
 from ..errors import UserError
 from ..hub_file import MODEL_FILE, parse_hub_address
 from ..recognition import Discovery, Recognizer, save
-from ..recognition.calibration import rejects_nothing
 from .display import ExplanationList
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ class ModelMethods:
                 recognizer = recognizer.recalibrate(images=never_seen)
             recognizer = recognizer.with_detector(detector)
         changed = recognizer.recalibrate(false_reject, per_class, never_seen)
-        if note := rejects_nothing(changed.threshold):
+        if note := changed.threshold.describe_limit():
             raise UserError(note)
         self.recognizer_ = changed
         return self
@@ -214,7 +213,7 @@ class ModelMethods:
         return next((text for label, text in pairs if label == name), str(name))
 
     def _warn_if_nothing_is_rejected(self) -> Self:
-        if note := rejects_nothing(self.recognizer_.threshold):
+        if note := self.recognizer_.threshold.describe_limit():
             warnings.warn(note, stacklevel=3)
         return self
 

@@ -41,7 +41,6 @@ from ..detection import (
     KnownScores,
     Outputs,
     Scores,
-    Threshold,
     make_detector_with,
     resolve_name,
 )
@@ -219,16 +218,6 @@ def find_known_scores(recognizer: Recognizer) -> KnownScores | None:
     except UserError:  # it needs more of the training images than the file has
         return None
     return None if found is None else found.snap_to(recognizer.threshold)
-
-
-def rejects_nothing(t: Threshold) -> str:
-    """Return one line if there are too few images for a threshold, so that all is accepted; else ""."""
-    if t.guaranteed:
-        return ""
-    return (
-        f"{t.n} images cannot bound false rejects by {t.false_reject:g} ({t.needed} would do): nothing is "
-        "rejected; allow more (false_reject), or set the threshold with more images"
-    )
 
 
 def calibrate_on(

@@ -27,7 +27,6 @@ from ..data import UNKNOWN, ImageFormat, ImageSet
 from ..detection import KNN, Decision, Predictions, Scores, add_bias
 from ..errors import UserError, first_line
 from ..recognition import Recognizer, history, load
-from ..recognition.calibration import rejects_nothing
 from ..recognition.model_file import Identity, identity, model_path, replace_model, undo_change
 from ..recognition.model_format import GivenModule
 from .http import HTTPError
@@ -225,7 +224,7 @@ class BatchPredictions:
     @property
     def note(self) -> str:
         """One line if there are too few held-out images to reject anything, else ""."""
-        return "" if self.decision is None else rejects_nothing(self.decision.threshold)
+        return "" if self.decision is None else self.decision.threshold.describe_limit()
 
     def count_known(self) -> int:
         """Return how many images were accepted as known."""

@@ -19,7 +19,6 @@ from torch import Tensor
 from ..data import ImageSet
 from ..machine import count_cores
 from ..recognition import Discovery, Explanation, Recognizer
-from ..recognition.calibration import rejects_nothing
 from ..recognition.model_format import GivenModule
 from .access import AccessToken
 from .drift_monitor import DriftMonitor
@@ -279,7 +278,7 @@ def _strip_folders(explanation: Explanation) -> Explanation:
 
 
 def _describe_class(name: str, recognizer: Recognizer) -> ClassChange:
-    names, note = recognizer.class_names, rejects_nothing(recognizer.threshold)
+    names, note = recognizer.class_names, recognizer.threshold.describe_limit()
     if name not in names:
         return ClassChange(name, 0, names, note)
     return ClassChange(name, recognizer.count_images(name), names, note)
