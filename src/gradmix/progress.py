@@ -44,7 +44,8 @@ def progress(what: str, total: int) -> Iterator[Advance]:
     ...         advance()
     """
     global _drawn
-    if not _shown or _drawn:
+    nowhere = sys.stderr is None  # as under pythonw, or in a service whose streams are closed
+    if not _shown or _drawn or nowhere:
         with no_progress() as nothing:
             yield nothing
         return

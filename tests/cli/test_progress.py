@@ -93,3 +93,15 @@ def test_a_bar_on_a_terminal_is_taken_down_again(
         count()
     out, _ = capfd.readouterr()
     assert out == ""
+
+
+def test_without_stderr_nothing_is_drawn(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under pythonw, or in a service that closed its streams; and not on stdout instead."""
+    show()
+    monkeypatch.setattr(module, "_SECONDS_BEFORE_FIRST_LINE", -1)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", None)
+        count()
+    assert capfd.readouterr() == ("", "")
