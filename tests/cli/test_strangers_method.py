@@ -120,6 +120,7 @@ def test_export(stranger: Path, predicted: list[dict[str, Any]], command: Comman
     )
     assert done.returncode == 0, done.stderr
     for line, row in zip(done.stdout.splitlines(), predicted, strict=True):
-        _, label, nearest, score = json.loads(line)
+        _, label, nearest, score, p_value = json.loads(line)
         assert (label, nearest) == (row["label"], row["nearest"])
         assert score == pytest.approx(row["score"], abs=1e-4)
+        assert 0 < p_value <= 1

@@ -114,9 +114,11 @@ def test_the_same_answers_as_onnx(place: Path, capsys: pytest.CaptureFixture[str
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     wanted = {row[0]: row[1:] for row in predict(place / "run", place / "test", capsys)}
-    for file, label, nearest, score in answers:
+    assert answers
+    for file, label, nearest, score, p_value in answers:
         assert [label, nearest] == wanted[file][:2]
         assert score == pytest.approx(float(wanted[file][2]), abs=1e-4)
+        assert 0 < p_value <= 1
 
 
 def test_in_python(place: Path) -> None:
