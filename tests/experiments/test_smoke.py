@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_smoke(name: str, root: Path) -> None:
-    result = smoke_runner(name, root).run()
-    write_experiment(result)
     experiment = EXPERIMENTS[name]
+    # Rows that only a larger preset names have to be asked for: every row runs here.
+    hidden = any(arm.beyond_paper for arm in experiment.arms)
+    result = smoke_runner(name, root, methods=[arm.name for arm in experiment.arms] if hidden else ()).run()
+    write_experiment(result)
     assert result.is_finished
     for trial in result.trials:
         assert all(value == value for value in trial.metrics.values()), trial.name
@@ -37,7 +40,7 @@ def test_smoke(name: str, root: Path) -> None:
     assert "http-equiv" in html
     assert 'src="http' not in html
     for arm in experiment.arms:
-        assert arm.label.split(" (")[0] in html
+        assert arm.label.split(" (")[0] in unescape(html)
     for file in ("result.md", "result.tex"):
         text = (result.folder / file).read_text()
         assert "nan" not in text.lower().split()
