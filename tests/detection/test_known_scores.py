@@ -214,3 +214,11 @@ def test_words() -> None:
     assert describe_p(0.201) == "20 of 100 known images look as unusual (p = 0.2)"
     assert describe_p(0.0001) == "only 1 in 10,000 known images looks as unusual (p = 0.0001)"
     assert "has none to compare with" in describe_p(math.nan)
+
+
+def test_few_enrolled_images_lower_the_threshold_to_the_least_of_them() -> None:
+    """By hand: 39 known scores 1 … 39 at rate 0.05 give 2; three images of class 1 allow a rate of 1/4."""
+    scores = Scores(torch.arange(1.0, 40.0).double(), torch.zeros(39, dtype=torch.int64))
+    own = EnrolledScores(3, torch.tensor([0.5, 1.5, 3.0], dtype=torch.float64))
+    threshold = KnownScores.of(scores, 2, enrolled={1: own}).threshold(0.05)
+    assert threshold.of(torch.tensor([0, 1])).tolist() == [2.0, 0.5]
